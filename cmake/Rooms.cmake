@@ -1,0 +1,25 @@
+# triax_room(NAME [BELOW rooms...] [USES libraries...])
+#
+# One folder, one static library triax_NAME. Its public include directory holds a single link NAME -> the folder,
+# so that `#include "other/file.h"` compiles only where `other` is among the rooms below: a forbidden include fails.
+# Subfolders of a room that are plugins (kernels/cuda, comm/mpi, comm/nccl) are built by Plugins.cmake instead.
+function(triax_room NAME)
+  cmake_parse_arguments(ROOM "" "" "BELOW;USES" ${ARGN})
+  file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${NAME}/*.cpp)
+  list(FILTER SOURCES EXCLUDE REGEX "/(cuda|mpi|nccl)/|/main\\.cpp$")
+  set(door ${CMAKE_BINARY_DIR}/house/${NAME})
+  file(MAKE_DIRECTORY ${door})
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${NAME} ${door}/${NAME} SYMBOLIC)
+  if(SOURCES)
+    add_library(triax_${NAME} STATIC ${SOURCES})
+    set(scope PUBLIC)
+  else()
+    add_library(triax_${NAME} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(triax_${NAME} ${scope} ${door})
+  foreach(room ${ROOM_BELOW})
+    target_link_libraries(triax_${NAME} ${scope} triax_${room})
+  endforeach()
+  target_link_libraries(triax_${NAME} ${scope} ${ROOM_USES})
+endfunction()

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace triax {
+
+class Recorder;
+
+enum class ReduceOp { sum, max };
+
+/// A started operation. wait() returns when the operation is done for this rank: its input may be changed and
+/// its output read. The destructor waits too, so that a buffer never outlives its message; it swallows
+/// nothing but Error(aborted).
+class Pending {
+ public:
+  /// What a backend does to finish; a null state is an operation that was done when it was started.
+  struct State {
+    virtual ~State() = default;
+    virtual void wait() = 0;  ///< throws on failure, abort and time-out
+  };
+  Pending() = default;
+  explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
+  Pending(Pending&&) = default;
+  Pending& operator=(Pending&& other);
+  ~Pending();
+  void wait();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// The members of one group seen from one of them: check, record, dispatch. All members call the same
+/// operations in the same order. Every call starts its operation and returns it as Pending; buffers belong to
+/// the caller and must stay alive and untouched until wait(). A collective is in place when its pointers are
+/// equal. Reductions on self, threads and mpi add in rank order whatever size, position or bucket, in fp32
+/// for f32 and bf16 (rounded once) and exactly for integers. Errors: dtype or size that do not fit (named
+/// with the call's place), a peer's failure (Error aborted), a time-out (which rank waits in which operation
+/// for whom).
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  int rank() const { return rank_; }  ///< within this group
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }
+
+  /// out[i] = reduction over ranks of in[i]; sizes equal.
+  Pending all_reduce(const Tensor& in, const Tensor& out, ReduceOp op,
+                     std::source_location place = std::source_location::current());
+  /// out = the ranks' inputs one behind the other; out has size() times the elements. In place: in is the
+  /// rank's part of out.
+  Pending all_gather(const Tensor& in, const Tensor& out,
+                     std::source_location place = std::source_location::current());
+  /// out = rank's part of the reduction; in has size() times the elements. In place: out is the rank's part
+  /// of in.
+  Pending reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op,
+                         std::source_location place = std::source_location::current());
+  /// Everyone gets root's content.
+  Pending broadcast(const Tensor& inout, int root,
+                    std::source_location place = std::source_location::current());
+  /// Point to point. Messages between two ranks of a group arrive in the order of their sends. A send may
+  /// wait for its receive.
+  Pending send(const Tensor& in, int to, std::source_location place = std::source_location::current());
+  Pending recv(const Tensor& out, int from, std::source_location place = std::source_location::current());
+  /// Returns when all have called it.
+  void barrier(std::source_location place = std::source_location::current());
+
+  /// Splits like MPI_Comm_split: members with the same color (>= 0) form a group, in the order of their rank
+  /// here; a negative color gets null. Collective. `name` goes into the ledger and into error messages.
+  virtual std::unique_ptr<Communicator> split(int color, std::string name) = 0;
+
+  Recorder& recorder() { return *recorder_; }
+
+ protected:
+  Communicator(int rank, int size, std::string name, std::shared_ptr<Recorder> recorder);
+
+  // What a backend implements; sizes and dtypes have been checked.
+  virtual Pending do_all_reduce(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
+  virtual Pending do_all_gather(const Tensor& in, const Tensor& out) = 0;
+  virtual Pending do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
+  virtual Pending do_broadcast(const Tensor& inout, int root) = 0;
+  virtual Pending do_send(const Tensor& in, int to) = 0;
+  virtual Pending do_recv(const Tensor& out, int from) = 0;
+  virtual void do_barrier() = 0;
+
+  std::shared_ptr<Recorder> recorder_;
+
+ private:
+  int rank_, size_;
+  std::string name_;
+};
+
+/// What a rank's communicators share: how long to wait, and whether to cross-check the order of calls.
+struct CommOptions {
+  std::chrono::milliseconds timeout{600000};  ///< of one operation
+  bool check_order =
+      false;  ///< debug.check_collectives: compare operation, dtype, size and place across the group
+};
+
+/// One rank, alone.
+std::unique_ptr<Communicator> make_self_communicator(const CommOptions& options);
+
+/// Any rank of any size that computes and moves nothing: calls are checked and recorded (planning).
+std::unique_ptr<Communicator> make_null_communicator(int rank, int size, const CommOptions& options);
+
+/// Ranks that are threads of this process. Made once; each rank thread takes its communicator. abort() may be
+/// called from any thread: every waiting rank wakes and throws Error(aborted), now and at every later call.
+class ThreadWorld {
+ public:
+  ThreadWorld(int size, const CommOptions& options);
+  ~ThreadWorld();
+  std::unique_ptr<Communicator> communicator(int rank);
+  void abort(const std::string& cause);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Every process of mpirun or srun is a rank; opens the triax_mpi library beside the program. Errors say what
+/// is missing.
+struct MpiWorld {
+  virtual ~MpiWorld() = default;  ///< finalises MPI, after all communicators are gone
+  virtual std::unique_ptr<Communicator> communicator() = 0;
+  virtual int local_rank() const = 0;  ///< rank among those that share this host
+  virtual int local_size() const = 0;
+  /// Ends all processes of the job, this one included.
+  [[noreturn]] virtual void abort(int status) = 0;
+};
+/// True when the environment is that of a process started by mpirun or srun with MPI; the launcher's size and
+/// rank in *size, *rank.
+bool started_by_mpi(int* rank, int* size);
+std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options);
+
+}  // namespace triax

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "core/thread_pool.h"
+
+namespace triax {
+
+enum class DeviceKind {
+  cpu,
+  cuda,
+  none,  ///< hands out addresses without memory: the same code runs to be planned, not to compute
+};
+
+std::string_view name_of(DeviceKind kind);
+
+/// Memory and execution resources of one rank. Each rank owns its Device and is its only user, so nothing
+/// here is shared between ranks. Work on a device is enqueued in order; on the CPU it is done when the call
+/// returns.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+
+  /// A block aligned to 4096 bytes, zero-filled, owned by the caller until deallocate(). Throws an Error that
+  /// names `purpose` and the size when there is not enough.
+  virtual void* allocate(size_t bytes, std::string_view purpose) = 0;
+  virtual void deallocate(void* block, size_t bytes) = 0;
+
+  /// Enqueued; source and destination must stay alive until the work before synchronize() is done.
+  virtual void copy(void* destination, const void* source, size_t bytes) = 0;
+  virtual void fill_zero(void* destination, size_t bytes) = 0;
+  /// Returns when all that was enqueued is done.
+  virtual void synchronize() = 0;
+
+  /// Compute threads of this rank on the host.
+  virtual ThreadPool& threads() = 0;
+};
+
+/// The host: memory on huge pages where the system grants them, kept for the life of the block.
+std::unique_ptr<Device> make_cpu_device(int threads);
+/// A device that computes nothing: addresses are distinct and never to be dereferenced.
+std::unique_ptr<Device> make_null_device();
+
+}  // namespace triax

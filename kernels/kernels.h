@@ -1,0 +1,272 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/device.h"
+#include "core/tensor.h"
+#include "kernels/exact_sum.h"
+
+namespace triax {
+
+// One typed table of operations per backend; cpu/ and cuda/ mirror each other file by file. All functions are
+// enqueued on the device and done when it says so (the CPU: on return). Tensors are views; nothing is
+// allocated. Letters: T tokens of a micro-batch (B * S), H hidden, F intermediate, V vocabulary rows of this
+// rank, A query heads, K key-value heads, D head size, all of this rank. Results depend neither on the number
+// of threads nor on where buffers lie, and a row's result does not depend on which other rows are computed
+// with it.
+//
+// "writes" means that the destination's old content is ignored, "accumulates" that the result is added to it.
+
+/// C = op(A) * op(B) + beta * C (+ bias in each row). Row-major; ld = distance of rows in elements.
+struct Gemm {
+  bool transpose_a = false;  ///< A is stored [K, M] instead of [M, K]
+  bool transpose_b = false;  ///< B is stored [N, K] instead of [K, N]
+  int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  int64_t lda = 0;
+  const float* b = nullptr;
+  int64_t ldb = 0;
+  float* c = nullptr;
+  int64_t ldc = 0;
+  float beta = 0;               ///< 0 writes, 1 accumulates
+  const float* bias = nullptr;  ///< [N] or null
+};
+
+/// Pre-norm with the residual sum fused: r = x + delta; y = norm(r) * weight (+ bias).
+struct NormForward {
+  int64_t t, h;
+  const float* x;       ///< [T, H]
+  const float* delta;   ///< [T, H], or null: r = x and residual is not written
+  float* residual;      ///< r [T, H]; may be x itself; unused when delta is null
+  const float* weight;  ///< [H]
+  const float* bias;    ///< [H]; null for RMSNorm
+  float epsilon;
+  float* y;     ///< [T, H]
+  float* mean;  ///< [T]; null for RMSNorm
+  float* rstd;  ///< [T]
+};
+
+/// dx = dr + d norm(r)/dr * dy, where dr is the gradient that reaches r past the norm.
+struct NormBackwardInput {
+  int64_t t, h;
+  const float* dy;        ///< [T, H]
+  const float* residual;  ///< r [T, H]
+  const float* weight;    ///< [H]
+  const float* mean;      ///< [T]; null for RMSNorm
+  const float* rstd;      ///< [T]
+  const float* dr;        ///< [T, H] or null (zero)
+  float* dx;              ///< [T, H] writes; may be dr or dy
+};
+
+/// dweight += sum_t dy * xhat, dbias += sum_t dy.
+struct NormBackwardWeight {
+  int64_t t, h;
+  const float* dy;        ///< [T, H]
+  const float* residual;  ///< r [T, H]
+  const float* mean;      ///< [T]; null for RMSNorm
+  const float* rstd;      ///< [T]
+  float* dweight;         ///< [H] accumulates
+  float* dbias;           ///< [H] accumulates; null for RMSNorm
+};
+
+/// Causal multi-head attention on rows of fused projections: row t of qkv is [A*D query | K*D key | K*D
+/// value]; query head a reads key-value head a / (A / K). Scores are scaled by 1/sqrt(D). Blocked with an
+/// online softmax (FlashAttention, Dao et al. 2022): S x S is never stored.
+struct AttentionForward {
+  int64_t b, s, heads, kv_heads, head_size;
+  const float* qkv;  ///< [B*S, (A + 2K) * D]
+  float* out;        ///< [B*S, A*D]
+  float* lse;        ///< [B, A, S] log of the softmax's denominator, for the backward
+};
+struct AttentionBackward {
+  int64_t b, s, heads, kv_heads, head_size;
+  const float* qkv;
+  const float* out;
+  const float* lse;
+  const float* dout;  ///< [B*S, A*D]
+  float* dqkv;        ///< [B*S, (A + 2K) * D] writes
+};
+
+/// Rotary embedding in the half-split convention of Hugging Face's LLaMA (Su et al. 2021), in place on the
+/// first `heads` heads of each row (query and key heads are adjacent: pass A + K).
+struct Rope {
+  int64_t b, s, heads, head_size;
+  int64_t row_stride;  ///< elements from row t to row t + 1
+  float* x;            ///< [B*S, row_stride]
+  float theta;
+  bool inverse;  ///< rotates back: the backward
+};
+
+/// y[t] = table[ids[t] - first_row] where first_row <= ids[t] < first_row + rows, else 0.
+struct EmbeddingForward {
+  int64_t t, h, rows, first_row;
+  const int32_t* ids;  ///< [T]
+  const float* table;  ///< [rows, H]
+  float* y;            ///< [T, H] writes
+};
+/// dtable[ids[t] - first_row] += dy[t], in ascending order of t.
+struct EmbeddingBackward {
+  int64_t t, h, rows, first_row;
+  const int32_t* ids;
+  const float* dy;  ///< [T, H]
+  float* dtable;    ///< [rows, H] accumulates
+};
+/// y[b*S + s] += positions[s].
+struct PositionForward {
+  int64_t b, s, h;
+  const float* positions;  ///< [>= S, H]
+  float* y;                ///< [B*S, H] accumulates
+};
+/// dpositions[s] += sum_b dy[b*S + s], in ascending order of b.
+struct PositionBackward {
+  int64_t b, s, h;
+  const float* dy;
+  float* dpositions;
+};
+
+/// y = gelu_tanh(u + bias): 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))).
+struct BiasGeluForward {
+  int64_t t, f;
+  const float* u;     ///< [T, F] without the bias
+  const float* bias;  ///< [F]
+  float* y;           ///< [T, F]
+};
+/// du = dy * gelu'(u + bias).
+struct BiasGeluBackward {
+  int64_t t, f;
+  const float* u;
+  const float* bias;
+  const float* dy;
+  float* du;  ///< [T, F] writes; may be dy
+};
+/// y = silu(gate) * up, with row t of gu = [F gate | F up].
+struct SwigluForward {
+  int64_t t, f;
+  const float* gu;  ///< [T, 2F]
+  float* y;         ///< [T, F]
+};
+struct SwigluBackward {
+  int64_t t, f;
+  const float* gu;
+  const float* dy;  ///< [T, F]
+  float* dgu;       ///< [T, 2F] writes; may be gu
+};
+
+// Cross-entropy over a vocabulary that is cut by the tensor axis, in three passes with an all-reduce of [T]
+// values between them (Megatron-LM's vocabulary-parallel cross-entropy): maximum, sum of exponentials and the
+// target's logit, gradient.
+/// maximum[t] = max over the valid columns, -inf when there is none.
+struct CrossEntropyMax {
+  int64_t t, valid, ld;  ///< `valid` columns take part; columns valid..ld-1 are padding
+  const float* logits;   ///< [T, ld]
+  float* maximum;        ///< [T] writes
+};
+/// sum_exp[t] = sum over valid columns of exp(logit - maximum[t]); target_logit[t] = logit of targets[t]
+/// minus maximum[t] if it is on this rank (first_row <= target < first_row + valid), else 0.
+struct CrossEntropySum {
+  int64_t t, valid, ld, first_row;
+  const float* logits;
+  const float* maximum;
+  const int32_t* targets;  ///< [T]; negative: no target, target_logit is 0
+  float* sum_exp;          ///< [T] writes
+  float* target_logit;     ///< [T] writes
+};
+/// dlogits[t][v] = (exp(logit - maximum[t]) / sum_exp[t] - [v is the target]) * scale, 0 for padding and for
+/// rows without a target. In place when dlogits == logits.
+struct CrossEntropyBackward {
+  int64_t t, valid, ld, first_row;
+  const float* logits;
+  const float* maximum;
+  const float* sum_exp;
+  const int32_t* targets;
+  float scale;
+  float* dlogits;  ///< [T, ld] writes
+};
+/// loss[t] = log(sum_exp[t]) - target_logit[t] in double, added exactly to `sum` for rows with a target.
+struct CrossEntropyLoss {
+  int64_t t;
+  const float* sum_exp;
+  const float* target_logit;
+  const int32_t* targets;
+  ExactSum* sum;  ///< host memory; accumulates
+};
+
+/// dbias[f] += sum_t dy[t][f].
+struct BiasBackward {
+  int64_t t, f;
+  const float* dy;  ///< [T, F]
+  float* dbias;     ///< [F] accumulates
+};
+
+/// torch.optim.AdamW (Loshchilov and Hutter 2019) on n elements, in place:
+/// g = grad * grad_scale; w *= 1 - lr * decay; m, v as usual; w -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) +
+/// eps).
+struct AdamW {
+  int64_t n;
+  float* weight;
+  const float* grad;
+  float* exp_avg;
+  float* exp_avg_sq;
+  float lr, beta1, beta2, epsilon, weight_decay;
+  float bias_correction1, bias_correction2;  ///< 1 - beta^step
+  float grad_scale;                          ///< clip factor
+};
+
+/// Adds the exact sum of x[i]^2 to `sum` (host memory): its bits do not depend on how elements are spread
+/// over calls.
+struct SquaredNorm {
+  int64_t n;
+  const float* x;
+  ExactSum* sum;
+};
+/// y += x.
+struct Add {
+  int64_t n;
+  const float* x;
+  float* y;
+};
+/// First index whose value is not finite, or -1, to *index (host memory).
+struct FindNonFinite {
+  int64_t n;
+  const float* x;
+  int64_t* index;
+};
+
+template <class Op>
+using Kernel = void (*)(Device&, const Op&);
+
+/// The table of one backend.
+struct Kernels {
+  const char* name;
+  Kernel<Gemm> gemm;
+  Kernel<NormForward> norm_forward;
+  Kernel<NormBackwardInput> norm_backward_input;
+  Kernel<NormBackwardWeight> norm_backward_weight;
+  Kernel<AttentionForward> attention_forward;
+  Kernel<AttentionBackward> attention_backward;
+  Kernel<Rope> rope;
+  Kernel<EmbeddingForward> embedding_forward;
+  Kernel<EmbeddingBackward> embedding_backward;
+  Kernel<PositionForward> position_forward;
+  Kernel<PositionBackward> position_backward;
+  Kernel<BiasGeluForward> bias_gelu_forward;
+  Kernel<BiasGeluBackward> bias_gelu_backward;
+  Kernel<SwigluForward> swiglu_forward;
+  Kernel<SwigluBackward> swiglu_backward;
+  Kernel<CrossEntropyMax> cross_entropy_max;
+  Kernel<CrossEntropySum> cross_entropy_sum;
+  Kernel<CrossEntropyBackward> cross_entropy_backward;
+  Kernel<CrossEntropyLoss> cross_entropy_loss;
+  Kernel<BiasBackward> bias_backward;
+  Kernel<AdamW> adamw;
+  Kernel<SquaredNorm> squared_norm;
+  Kernel<Add> add;
+  Kernel<FindNonFinite> find_non_finite;
+};
+
+/// Kernels for DeviceKind::cpu.
+const Kernels& cpu_kernels();
+/// Kernels for DeviceKind::none: they compute nothing, so that a step can be run to be planned.
+const Kernels& null_kernels();
+
+}  // namespace triax
