@@ -32,14 +32,26 @@ struct Gemm {
   const float* bias = nullptr;  ///< [N] or null
 };
 
-/// Pre-norm with the residual sum fused: r = x + delta; y = norm(r) * weight (+ bias).
+/// y = x + (delta + bias): the residual sum with a row-parallel layer's bias, which is added once, after the
+/// reduction.
+struct ResidualAdd {
+  int64_t t, h;
+  const float* x;      ///< [T, H], or null: taken as 0
+  const float* delta;  ///< [T, H]
+  const float* bias;   ///< [H] or null
+  float* y;            ///< [T, H] writes; may be x or delta
+};
+
+/// Pre-norm with the residual sum fused: r = x + (delta + delta_bias); y = norm(r) * weight (+ bias). r has
+/// the bits of ResidualAdd.
 struct NormForward {
   int64_t t, h;
-  const float* x;       ///< [T, H]
-  const float* delta;   ///< [T, H], or null: r = x and residual is not written
-  float* residual;      ///< r [T, H]; may be x itself; unused when delta is null
-  const float* weight;  ///< [H]
-  const float* bias;    ///< [H]; null for RMSNorm
+  const float* x;           ///< [T, H]
+  const float* delta;       ///< [T, H], or null: r = x and residual is not written
+  const float* delta_bias;  ///< [H] or null
+  float* residual;          ///< r [T, H]; may be x itself; unused when delta is null
+  const float* weight;      ///< [H]
+  const float* bias;        ///< [H]; null for RMSNorm
   float epsilon;
   float* y;     ///< [T, H]
   float* mean;  ///< [T]; null for RMSNorm
@@ -239,6 +251,7 @@ using Kernel = void (*)(Device&, const Op&);
 struct Kernels {
   const char* name;
   Kernel<Gemm> gemm;
+  Kernel<ResidualAdd> residual_add;
   Kernel<NormForward> norm_forward;
   Kernel<NormBackwardInput> norm_backward_input;
   Kernel<NormBackwardWeight> norm_backward_weight;
