@@ -1,0 +1,49 @@
+#include "kernels/kernels.h"
+
+namespace triax {
+
+namespace {
+
+template <class Op>
+void nothing(Device&, const Op&) {}
+
+// The one result that callers branch on: a planned step has no value that isn't finite.
+void all_finite(Device&, const FindNonFinite& op) {
+  *op.index = -1;
+}
+
+}  // namespace
+
+const Kernels& null_kernels() {
+  static const Kernels table{
+      .name = "none",
+      .gemm = nothing<Gemm>,
+      .residual_add = nothing<ResidualAdd>,
+      .norm_forward = nothing<NormForward>,
+      .norm_backward_input = nothing<NormBackwardInput>,
+      .norm_backward_weight = nothing<NormBackwardWeight>,
+      .attention_forward = nothing<AttentionForward>,
+      .attention_backward = nothing<AttentionBackward>,
+      .rope = nothing<Rope>,
+      .embedding_forward = nothing<EmbeddingForward>,
+      .embedding_backward = nothing<EmbeddingBackward>,
+      .position_forward = nothing<PositionForward>,
+      .position_backward = nothing<PositionBackward>,
+      .bias_gelu_forward = nothing<BiasGeluForward>,
+      .bias_gelu_backward = nothing<BiasGeluBackward>,
+      .swiglu_forward = nothing<SwigluForward>,
+      .swiglu_backward = nothing<SwigluBackward>,
+      .cross_entropy_max = nothing<CrossEntropyMax>,
+      .cross_entropy_sum = nothing<CrossEntropySum>,
+      .cross_entropy_backward = nothing<CrossEntropyBackward>,
+      .cross_entropy_loss = nothing<CrossEntropyLoss>,
+      .bias_backward = nothing<BiasBackward>,
+      .adamw = nothing<AdamW>,
+      .squared_norm = nothing<SquaredNorm>,
+      .add = nothing<Add>,
+      .find_non_finite = all_finite,
+  };
+  return table;
+}
+
+}  // namespace triax
