@@ -1,0 +1,81 @@
+#include "model/attention.h"
+
+#include "model/init.h"
+
+#include <algorithm>
+
+namespace triax {
+
+namespace {
+
+std::vector<Projection> projections(const std::string& name, const ModelConfig& model) {
+  const int64_t head = model.hidden_size / model.num_attention_heads;
+  return {{name + ".q", model.hidden_size, 0},
+          {name + ".k", model.num_key_value_heads * head, static_cast<int>(model.num_key_value_heads)},
+          {name + ".v", model.num_key_value_heads * head, static_cast<int>(model.num_key_value_heads)}};
+}
+
+}  // namespace
+
+Attention::Attention(std::string name, const ModelConfig& model)
+    : heads_(model.num_attention_heads),
+      kv_heads_(model.num_key_value_heads),
+      head_size_(model.hidden_size / model.num_attention_heads),
+      rotary_(model.architecture == Architecture::llama),
+      theta_(static_cast<float>(model.rope_theta)),
+      qkv_(projections(name, model), model.hidden_size, !rotary_,
+           static_cast<float>(model.initializer_range)),
+      out_(name + ".out", model.hidden_size, model.hidden_size, !rotary_, residual_stddev(model)) {}
+
+void Attention::declare(ParamStore& params, int tensor) {
+  // As many parts as there are heads to give: all tensor ranks a part of their own, or copies where heads are
+  // fewer.
+  qkv_.limit_parts(tensor);
+  heads_ /= tensor;
+  kv_heads_ = std::max<int64_t>(kv_heads_ / tensor, 1);
+  qkv_.declare(params);
+  out_.declare(params);
+}
+
+void Attention::plan(Placement& slot, const ActivationShape& shape) {
+  const int64_t t = shape.tokens(), width = (heads_ + 2 * kv_heads_) * head_size_;
+  slot_qkv_ = slot.add("qkv", {t, width}, DType::f32);
+  slot_out_ = slot.add("attention out", {t, heads_ * head_size_}, DType::f32);
+  slot_lse_ = slot.add("attention log-sum-exp", {shape.batch, heads_, shape.sequence}, DType::f32);
+  grad_qkv_.plan(slot, shape.split_backward, "gradient of qkv", {t, width});
+}
+
+void Attention::rotate(Pass& pass, const Tensor& qkv, bool inverse) const {
+  if (!rotary_) return;
+  pass.context.kernels.rope(pass.context.device, {pass.batch, pass.sequence, heads_ + kv_heads_, head_size_,
+                                                  qkv[1], qkv.f32(), theta_, inverse});
+}
+
+void Attention::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
+  const Tensor qkv = pass.slot[slot_qkv_], out = pass.slot[slot_out_], lse = pass.slot[slot_lse_];
+  qkv_.forward(pass, x, qkv);
+  rotate(pass, qkv, false);
+  pass.context.kernels.attention_forward(pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_,
+                                                               head_size_, qkv.f32(), out.f32(), lse.f32()});
+  out_.forward(pass, out, y);
+}
+
+void Attention::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  const Tensor qkv = pass.slot[slot_qkv_], out = pass.slot[slot_out_], lse = pass.slot[slot_lse_];
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor d_out = frame.take("gradient of attention out", out.shape());
+  const Tensor d_qkv = grad_qkv_.get(pass, frame);
+  out_.backward_input(pass, out, dy, d_out);
+  pass.context.kernels.attention_backward(
+      pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv.f32(), out.f32(),
+                            lse.f32(), d_out.f32(), d_qkv.f32()});
+  rotate(pass, d_qkv, true);
+  qkv_.backward_input(pass, x, d_qkv, dx);
+}
+
+void Attention::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
+  out_.backward_weight(pass, pass.slot[slot_out_], dy);
+  qkv_.backward_weight(pass, x, grad_qkv_.kept(pass));
+}
+
+}  // namespace triax

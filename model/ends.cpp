@@ -1,0 +1,90 @@
+#include "model/ends.h"
+
+namespace triax {
+
+namespace {
+
+constexpr const char* table_name = "embed.tokens.weight";
+
+}  // namespace
+
+Embedding::Embedding(const ModelConfig& model)
+    : hidden_(model.hidden_size),
+      max_positions_(model.max_position_embeddings),
+      stddev_(static_cast<float>(model.initializer_range)),
+      learned_positions_(model.architecture == Architecture::gpt2),
+      tokens_(table_name, model.vocab_size, model.hidden_size, stddev_) {}
+
+void Embedding::declare(ParamStore& params) {
+  tokens_.declare(params);
+  if (learned_positions_)
+    positions_ = params.declare(
+        {{"embed.positions.weight", {max_positions_, hidden_}, {}, {Init::Kind::normal, stddev_}, false}});
+}
+
+void Embedding::plan(Placement& slot, const ActivationShape& shape) {
+  grad_y_.plan(slot, shape.split_backward, "gradient of embedding", {shape.tokens(), shape.hidden});
+}
+
+void Embedding::forward(Pass& pass, const Tensor&, const Tensor& y) {
+  Context& c = pass.context;
+  tokens_.forward(pass, pass.ids, y);
+  if (learned_positions_)
+    c.kernels.position_forward(
+        c.device, {pass.batch, pass.sequence, hidden_, c.params.weight(positions_).f32(), y.f32()});
+}
+
+void Embedding::accumulate(Pass& pass, const Tensor& dy) const {
+  Context& c = pass.context;
+  tokens_.backward_weight(pass, pass.ids, dy);
+  if (learned_positions_)
+    c.kernels.position_backward(
+        c.device, {pass.batch, pass.sequence, hidden_, dy.f32(), c.params.grad(positions_).f32()});
+}
+
+void Embedding::backward_input(Pass& pass, const Tensor&, const Tensor& dy, const Tensor&) {
+  if (pass.weights_now) return accumulate(pass, dy);
+  pass.context.device.copy(grad_y_.kept(pass).raw(), dy.raw(), dy.bytes());
+}
+
+void Embedding::backward_weight(Pass& pass, const Tensor&) {
+  accumulate(pass, grad_y_.kept(pass));
+}
+
+Head::Head(const ModelConfig& model)
+    : norm_("final_norm", model),
+      vocabulary_(model.tie_word_embeddings ? table_name : "lm_head.weight", model.vocab_size,
+                  model.hidden_size, model.tie_word_embeddings, static_cast<float>(model.initializer_range)) {
+}
+
+void Head::declare(ParamStore& params) {
+  norm_.declare(params);
+  vocabulary_.declare(params);
+}
+
+void Head::plan(Placement& slot, const ActivationShape& shape) {
+  dx_ = slot.add("gradient of head input", {shape.tokens(), shape.hidden}, DType::f32);
+}
+
+void Head::forward(Pass& pass, const Tensor& x, const Tensor&) {
+  Scratch::Frame frame(pass.context.scratch);
+  const NormState state{x, frame.take("final_norm mean", {x[0]}), frame.take("final_norm rstd", {x[0]})};
+  const Tensor normed = frame.take("final_norm out", x.shape());
+  norm_.forward(pass, state, normed);
+  if (pass.logits) return vocabulary_.logits(pass, normed, pass.logits);
+  const Tensor dx = pass.slot[dx_];
+  vocabulary_.loss(pass, normed, dx);
+  if (pass.evaluate) return;
+  // The norm's state is scratch, so its weights' gradients can't wait, whatever the schedule.
+  Pass now = pass;
+  now.weights_now = true;
+  norm_.backward_input(now, state, dx, Tensor(), dx);
+}
+
+void Head::backward_input(Pass& pass, const Tensor&, const Tensor&, const Tensor& dx) {
+  pass.context.device.copy(dx.raw(), pass.slot[dx_].raw(), dx.bytes());
+}
+
+void Head::backward_weight(Pass&, const Tensor&) {}
+
+}  // namespace triax

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+
+#include "model/config.h"
+#include "parallel/linear.h"
+
+namespace triax {
+
+/// The feed-forward half of a block: column-parallel up (and gate), the activation on each rank's own
+/// columns, row-parallel down. A nonlinearity needs whole sums, so the column cut comes first (Megatron-LM,
+/// section 3).
+///     x [T, H] -> u [T, F/t] (gate and up: [T, 2 F/t]) -> a [T, F/t] -> y [T, H] without down's bias
+class Mlp {
+ public:
+  /// `name`: "layers.0.mlp".
+  Mlp(std::string name, const ModelConfig& model);
+  void declare(ParamStore& params, int tensor);
+  void plan(Placement& slot, const ActivationShape& shape);
+
+  void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
+  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
+  /// Added to y by whoever consumes it; empty for llama.
+  Tensor out_bias(const Pass& pass) const { return down_.bias(pass); }
+
+ private:
+  bool gated_;
+  int64_t width_;  // F, of this rank after declare()
+  ColumnLinear up_;
+  RowLinear down_;
+  int slot_u_ = -1, slot_a_ = -1;
+  GradientPlace grad_u_;
+};
+
+}  // namespace triax

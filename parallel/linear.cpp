@@ -1,0 +1,141 @@
+#include "parallel/linear.h"
+
+namespace triax {
+
+namespace {
+
+// y [T, N] = x [T, K] w[N, K]^T
+void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, const float* bias) {
+  Gemm op;
+  op.transpose_b = true;
+  op.m = x[0], op.n = w[0], op.k = w[1];
+  op.a = x.f32(), op.lda = x[1];
+  op.b = w.f32(), op.ldb = w[1];
+  op.c = y.f32(), op.ldc = y[1];
+  op.bias = bias;
+  pass.context.kernels.gemm(pass.context.device, op);
+}
+
+// dx [T, K] = dy [T, N] w [N, K]
+void multiply_back(Pass& pass, const Tensor& dy, const Tensor& w, const Tensor& dx) {
+  Gemm op;
+  op.m = dy[0], op.n = w[1], op.k = w[0];
+  op.a = dy.f32(), op.lda = dy[1];
+  op.b = w.f32(), op.ldb = w[1];
+  op.c = dx.f32(), op.ldc = dx[1];
+  pass.context.kernels.gemm(pass.context.device, op);
+}
+
+// dw [N, K] += dy [T, N]^T x [T, K]
+void accumulate_weight(Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& dw) {
+  Gemm op;
+  op.transpose_a = true;
+  op.m = dw[0], op.n = dw[1], op.k = dy[0];
+  op.a = dy.f32(), op.lda = dy[1];
+  op.b = x.f32(), op.ldb = x[1];
+  op.c = dw.f32(), op.ldc = dw[1];
+  op.beta = 1;
+  pass.context.kernels.gemm(pass.context.device, op);
+}
+
+void accumulate_bias(Pass& pass, const Tensor& dy, const Tensor& db) {
+  pass.context.kernels.bias_backward(pass.context.device, {dy[0], dy[1], dy.f32(), db.f32()});
+}
+
+Init normal(float stddev) {
+  return {Init::Kind::normal, stddev};
+}
+
+}  // namespace
+
+void copy_columns(Pass& pass, const Tensor& full, int part, const Tensor& local, bool into_full) {
+  const size_t width = static_cast<size_t>(local[1]) * sizeof(float);
+  for (int64_t t = 0; t < local[0]; ++t) {
+    char* a = static_cast<char*>(full.rows(t, 1).raw()) + static_cast<size_t>(part) * width;
+    char* b = static_cast<char*>(local.rows(t, 1).raw());
+    pass.context.device.copy(into_full ? a : b, into_full ? b : a, width);
+  }
+}
+
+ColumnLinear::ColumnLinear(std::vector<Projection> projections, int64_t in, bool bias, float init_stddev)
+    : projections_(std::move(projections)), in_(in), with_bias_(bias), stddev_(init_stddev) {}
+
+void ColumnLinear::declare(ParamStore& params) {
+  std::vector<ParamSpec> weights, biases;
+  for (const Projection& p : projections_) {
+    weights.push_back({p.name + ".weight", {p.out, in_}, {{0, "tp", p.parts}}, normal(stddev_), true});
+    biases.push_back({p.name + ".bias", {p.out}, {{0, "tp", p.parts}}, {}, false});
+  }
+  weight_ = params.declare(std::move(weights));
+  if (with_bias_) bias_ = params.declare(std::move(biases));
+}
+
+void ColumnLinear::forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias) const {
+  const ParamStore& params = pass.context.params;
+  multiply(pass, x, params.weight(weight_), y, with_bias_ && add_bias ? params.weight(bias_).f32() : nullptr);
+}
+
+void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  multiply_back(pass, dy, pass.context.params.weight(weight_), dx);
+  Pending sum = pass.context.mesh.tp().all_reduce(dx, dx, ReduceOp::sum);
+  if (pass.weights_now) backward_weight(pass, x, dy);  // under the message
+  sum.wait();
+}
+
+void ColumnLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
+  accumulate_weight(pass, dy, x, pass.context.params.grad(weight_));
+  if (with_bias_) accumulate_bias(pass, dy, pass.context.params.grad(bias_));
+}
+
+void ColumnLinear::forward_gathered(Pass& pass, const Tensor& x, const Tensor& y) const {
+  Communicator& tp = pass.context.mesh.tp();
+  Scratch::Frame frame(pass.context.scratch);
+  const int64_t t = x[0], local = pass.context.params.weight(weight_)[0];
+  Tensor mine = frame.take("local columns", {t, local});
+  Tensor all = frame.take("gathered columns", {tp.size() * t, local});
+  forward(pass, x, mine);
+  tp.all_gather(mine, all).wait();
+  for (int part = 0; part < tp.size(); ++part) copy_columns(pass, y, part, all.rows(part * t, t), true);
+}
+
+void ColumnLinear::scatter_gradient(Pass& pass, const Tensor& dy_full, const Tensor& dy_local) const {
+  copy_columns(pass, dy_full, pass.context.mesh.tp().rank(), dy_local, false);
+}
+
+RowLinear::RowLinear(std::string name, int64_t in, int64_t out, bool bias, float init_stddev)
+    : name_(std::move(name)), in_(in), out_(out), with_bias_(bias), stddev_(init_stddev) {}
+
+void RowLinear::declare(ParamStore& params) {
+  weight_ = params.declare({{name_ + ".weight", {out_, in_}, {{1, "tp", 0}}, normal(stddev_), true}});
+  if (with_bias_) bias_ = params.declare({{name_ + ".bias", {out_}, {}, {}, false}});
+}
+
+void RowLinear::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
+  multiply(pass, x, pass.context.params.weight(weight_), y, nullptr);
+  pass.context.mesh.tp().all_reduce(y, y, ReduceOp::sum).wait();
+}
+
+void RowLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  multiply_back(pass, dy, pass.context.params.weight(weight_), dx);
+  if (pass.weights_now) backward_weight(pass, x, dy);
+}
+
+void RowLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
+  accumulate_weight(pass, dy, x, pass.context.params.grad(weight_));
+  if (with_bias_) accumulate_bias(pass, dy, pass.context.params.grad(bias_));
+}
+
+void RowLinear::split_input(Pass& pass, const Tensor& x_full, const Tensor& x_local) const {
+  copy_columns(pass, x_full, pass.context.mesh.tp().rank(), x_local, false);
+}
+
+void RowLinear::gather_gradient(Pass& pass, const Tensor& dx_local, const Tensor& dx_full) const {
+  Communicator& tp = pass.context.mesh.tp();
+  Scratch::Frame frame(pass.context.scratch);
+  const int64_t t = dx_local[0];
+  Tensor all = frame.take("gathered columns", {tp.size() * t, dx_local[1]});
+  tp.all_gather(dx_local, all).wait();
+  for (int part = 0; part < tp.size(); ++part) copy_columns(pass, dx_full, part, all.rows(part * t, t), true);
+}
+
+}  // namespace triax

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "parallel/module.h"
+
+namespace triax {
+
+// The conjugate pair of Megatron-LM (Shoeybi et al. 2019): f is the identity forward and an all-reduce
+// backward (ColumnLinear's input), g an all-reduce forward and the identity backward (RowLinear's output).
+
+/// One of the projections that a ColumnLinear runs side by side.
+struct Projection {
+  std::string name;  ///< logical name without ".weight"
+  int64_t out = 0;   ///< rows of the whole matrix
+  int parts = 0;     ///< as Shard::parts
+};
+
+/// y = x W^T + b with the rows of W cut over the tensor axis: each rank computes its columns of y from the
+/// whole x.
+///     x [T, in] -> y [T, sum of out/t]
+class ColumnLinear {
+ public:
+  ColumnLinear(std::vector<Projection> projections, int64_t in, bool bias, float init_stddev);
+  /// Cuts no projection in more parts than there are tensor ranks: the parts of fewer heads are given whole,
+  /// of more are shared out.
+  void limit_parts(int tensor) {
+    for (Projection& p : projections_) p.parts = std::min(p.parts, tensor);
+  }
+  void declare(ParamStore& params);
+
+  /// With add_bias false the bias is left to the activation behind it.
+  void forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias = true) const;
+  /// dx = dy W, summed over the tensor group (f), under the GEMM of backward_weight when `pass.weights_now`.
+  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  /// dW += dy^T x, db += sum of dy.
+  void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
+
+  /// y [T, sum of out] on every rank: the local columns, gathered (for one projection).
+  void forward_gathered(Pass& pass, const Tensor& x, const Tensor& y) const;
+  /// The local columns of a gradient of forward_gathered's y, ready for backward_input.
+  void scatter_gradient(Pass& pass, const Tensor& dy_full, const Tensor& dy_local) const;
+
+  Tensor bias(const Pass& pass) const { return pass.context.params.weight(bias_); }
+  bool has_bias() const { return bias_ >= 0; }
+
+ private:
+  std::vector<Projection> projections_;
+  int64_t in_;
+  bool with_bias_;
+  float stddev_;
+  int weight_ = -1, bias_ = -1;
+};
+
+/// y = sum over the tensor group of x W^T, with the columns of W cut: each rank's x holds its columns.
+///     x [T, in/t] -> y [T, out]
+/// The bias is not added here but once, after the reduction, by whoever consumes y (bias()), because the
+/// residual sum does it for nothing.
+class RowLinear {
+ public:
+  RowLinear(std::string name, int64_t in, int64_t out, bool bias, float init_stddev);
+  void declare(ParamStore& params);
+
+  /// y without the bias.
+  void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
+  /// dx = dy W; no communication (g).
+  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  /// dW += dy^T x, db += sum of dy (the same on all tensor ranks).
+  void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
+
+  /// With the whole x [T, in] on every rank: this rank's columns of it ...
+  void split_input(Pass& pass, const Tensor& x_full, const Tensor& x_local) const;
+  /// ... and the gradient of the whole, gathered.
+  void gather_gradient(Pass& pass, const Tensor& dx_local, const Tensor& dx_full) const;
+
+  /// [out], or an empty tensor without a bias.
+  Tensor bias(const Pass& pass) const { return bias_ >= 0 ? pass.context.params.weight(bias_) : Tensor(); }
+
+ private:
+  std::string name_;
+  int64_t in_, out_;
+  bool with_bias_;
+  float stddev_;
+  int weight_ = -1, bias_ = -1;
+};
+
+/// Columns [rank * n/t, ...) of a [T, n] into [T, n/t], on the host's or device's memory.
+void copy_columns(Pass& pass, const Tensor& full, int part, const Tensor& local, bool into_full);
+
+}  // namespace triax

@@ -1,0 +1,67 @@
+#include "parallel/mesh.h"
+
+#include <numeric>
+
+#include "comm/recorder.h"
+#include "core/error.h"
+
+namespace triax {
+
+namespace {
+
+// Ranks that agree on all axes but `axes` get the color of the smallest among them.
+std::function<int(int)> color_of(const Grid& grid, std::vector<std::string_view> axes) {
+  return [&grid, axes = std::move(axes)](int rank) { return grid.members(rank, axes).front(); };
+}
+
+}  // namespace
+
+void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make) {
+  tp_ = make(color_of(grid_, {"tp"}), "tp");
+  dp_ = make(color_of(grid_, {"dp"}), "dp");
+  pp_forward_ = make(color_of(grid_, {"pp"}), "pp");
+  pp_backward_ = make(color_of(grid_, {"pp"}), "pp-back");
+  tp_copies_ =
+      make([&](int rank) { return rank - grid_.coordinate(rank, "tp") % needs.tensor_copies; }, "tp-copies");
+  if (needs.tied && size("pp") > 1) {
+    tied_ = make(
+        [&](int rank) {
+          const int stage = grid_.coordinate(rank, "pp");
+          return stage == 0 || stage == size("pp") - 1 ? grid_.with(rank, "pp", 0) : -1;
+        },
+        "tied");
+  }
+}
+
+Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs) : Mesh(std::move(grid), world.rank()) {
+  check(world.size() == grid_.size(), "the grid {} does not have the world's {} ranks", to_string(grid_),
+        world.size());
+  world_ = &world;
+  make_groups(needs, [&](const std::function<int(int)>& color, const std::string& name) {
+    return world.split(color(rank_), name);
+  });
+}
+
+Mesh Mesh::planned(Grid grid, int rank, const MeshNeeds& needs) {
+  Mesh mesh(std::move(grid), rank);
+  const CommOptions options;
+  mesh.owned_world_ = make_null_communicator(rank, mesh.grid_.size(), options, "world", nullptr);
+  mesh.world_ = mesh.owned_world_.get();
+  auto recorder = mesh.world_->shared_recorder();
+  mesh.make_groups(
+      needs,
+      [&](const std::function<int(int)>& color, const std::string& name) -> std::unique_ptr<Communicator> {
+        const int mine = color(rank);
+        if (mine < 0) return nullptr;
+        int size = 0, index = 0;
+        for (int r = 0; r < mesh.grid_.size(); ++r) {
+          if (color(r) != mine) continue;
+          if (r < rank) ++index;
+          ++size;
+        }
+        return make_null_communicator(index, size, options, name, recorder);
+      });
+  return mesh;
+}
+
+}  // namespace triax

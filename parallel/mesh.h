@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.h"
+#include "parallel/grid.h"
+
+namespace triax {
+
+/// What a model needs of a mesh beyond the axes themselves.
+struct MeshNeeds {
+  int tensor_copies = 1;  ///< adjacent tensor ranks that hold copies of the same key and value heads
+  bool tied = false;      ///< the first and the last stage share a weight
+  int zero_shards = 0;    ///< parts of the optimizer state; 0: the data degree
+};
+
+/// One rank's place in the grid and its communicators, one per set of axes that is needed, built in the same
+/// order on all ranks. Handed in by reference; owns the communicators.
+class Mesh {
+ public:
+  /// Collective over `world`, which must outlive the mesh and have the grid's size.
+  Mesh(Grid grid, Communicator& world, const MeshNeeds& needs);
+  /// The mesh of `rank` for planning: communicators that record and move nothing.
+  static Mesh planned(Grid grid, int rank, const MeshNeeds& needs);
+
+  const Grid& grid() const { return grid_; }
+  int rank() const { return rank_; }
+  int coordinate(std::string_view axis) const { return grid_.coordinate(rank_, axis); }
+  int size(std::string_view axis) const { return grid_.size(axis); }
+  bool first_stage() const { return coordinate("pp") == 0; }
+  bool last_stage() const { return coordinate("pp") == size("pp") - 1; }
+
+  Communicator& world() { return *world_; }
+  Communicator& tp() { return *tp_; }
+  Communicator& dp() { return *dp_; }
+  /// Messages from stage to stage; each direction has a communicator of its own, so that neither queues
+  /// behind the other.
+  Communicator& pp_forward() { return *pp_forward_; }
+  Communicator& pp_backward() { return *pp_backward_; }
+  /// Tensor ranks with copies of the same key-value heads.
+  Communicator& tp_copies() { return *tp_copies_; }
+  /// First and last stage, in this order; null on stages between them, with one stage or without a tied
+  /// weight.
+  Communicator* tied() { return tied_.get(); }
+
+ private:
+  using MakeGroup = std::function<std::unique_ptr<Communicator>(const std::function<int(int rank)>& color,
+                                                                const std::string& name)>;
+  Mesh(Grid grid, int rank) : grid_(std::move(grid)), rank_(rank) {}
+  void make_groups(const MeshNeeds& needs, const MakeGroup& make);
+
+  Grid grid_;
+  int rank_;
+  std::unique_ptr<Communicator> owned_world_;  // planning only
+  Communicator* world_ = nullptr;
+  std::unique_ptr<Communicator> tp_, dp_, pp_forward_, pp_backward_, tp_copies_, tied_;
+};
+
+}  // namespace triax

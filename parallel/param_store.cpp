@@ -1,0 +1,137 @@
+#include "parallel/param_store.h"
+
+#include <algorithm>
+
+#include "core/rng.h"
+
+namespace triax {
+
+namespace {
+
+constexpr int64_t line = 16;  // fp32 elements of a cache line
+
+int64_t round_up(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+ParamStore::ParamStore(const Grid& grid, int rank, Device& device, int zero_shards, int64_t bucket_elements)
+    : grid_(&grid),
+      rank_(rank),
+      device_(&device),
+      zero_shards_(zero_shards),
+      bucket_elements_(bucket_elements),
+      weights_("weights", device),
+      grads_("gradients", device),
+      tied_("tied gradients", device) {}
+
+int ParamStore::declare(std::vector<ParamSpec> side_by_side) {
+  check(!weights_.committed(), "{} was declared after the parameters were committed",
+        side_by_side.at(0).name);
+  Group group{static_cast<int>(entries_.size()), static_cast<int>(side_by_side.size()), {}};
+  int64_t at = elements_;
+  for (ParamSpec& spec : side_by_side) {
+    Entry entry{localise(spec, *grid_, rank_)};
+    entry.offset = at;
+    entry.counted = entry.copy == 0;
+    if (spec.tied) {
+      check(side_by_side.size() == 1, "{}: a tied parameter is declared alone", spec.name);
+      entry.counted = false;
+      for (size_t i = 0; i < entries_.size(); ++i)
+        if (entries_[i].spec.name == spec.name) entry.primary = static_cast<int>(i);
+    }
+    at += entry.memory.numel();
+    if (group.shape.rank() == 0) {
+      group.shape = entry.memory;
+    } else {
+      check(group.shape.rank() < 2 || group.shape[1] == entry.memory[1], "{} does not fit beside {}",
+            spec.name, entries_.back().spec.name);
+      group.shape[0] += entry.memory[0];
+    }
+    entries_.push_back(std::move(entry));
+  }
+  Entry& only = entries_.back();
+  if (only.primary >= 0) {  // one weight, a second gradient
+    group.offset = only.offset = entries_[static_cast<size_t>(only.primary)].offset;
+    group.in_tied = true;
+    group.tied_index = tied_.declare(only.spec.name, only.memory, DType::f32);
+  } else {
+    group.offset = elements_;
+    elements_ = round_up(at, line);
+    if (elements_ - bucket_begin_ >= bucket_elements_) close_bucket();
+  }
+  groups_.push_back(group);
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+void ParamStore::close_bucket() {
+  elements_ = bucket_begin_ + round_up(elements_ - bucket_begin_, line * zero_shards_);
+  if (elements_ > bucket_begin_) buckets_.push_back({bucket_begin_, elements_});
+  bucket_begin_ = elements_;
+}
+
+void ParamStore::commit() {
+  close_bucket();
+  weights_.declare("all weights", {elements_}, DType::f32);
+  grads_.declare("all gradients", {elements_}, DType::f32);
+  weights_.commit();
+  grads_.commit();
+  tied_.commit();
+}
+
+void ParamStore::initialise(uint64_t seed) {
+  if (device_->kind() == DeviceKind::none) return;
+  check(device_->kind() == DeviceKind::cpu, "initial values are written by the host");
+  for (const Entry& entry : entries_) {
+    if (entry.primary >= 0) continue;
+    float* out = weights().f32() + entry.offset;
+    const Init& init = entry.spec.init;
+    if (init.kind != Init::Kind::normal) {
+      std::fill_n(out, entry.box.numel(), init.kind == Init::Kind::ones ? 1.0F : 0.0F);
+      continue;
+    }
+    const RandomStream stream(seed, entry.spec.name);
+    const Box all = whole(entry.spec.global);
+    const int rank = entry.box.extent.rank();
+    const int64_t rows = rank ? entry.box.extent[0] : 1;
+    const int64_t columns = rows ? entry.box.numel() / rows : 0;
+    check(rank <= 2, "{}: initial values of {} dimensions", entry.spec.name, rank);
+    device_->threads().parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        Box row = entry.box;
+        if (rank) row.offset[0] += r;
+        stream.normal(static_cast<uint64_t>(index_within(all, row)), columns, 0.0F, init.stddev,
+                      out + r * columns);
+      }
+    });
+  }
+}
+
+Tensor ParamStore::weight(int group) const {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  return Tensor(static_cast<float*>(weights().raw()) + g.offset, DType::f32, g.shape);
+}
+
+Tensor ParamStore::grad(int group) const {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  if (g.in_tied) return tied_[g.tied_index];
+  return Tensor(static_cast<float*>(grads().raw()) + g.offset, DType::f32, g.shape);
+}
+
+Tensor ParamStore::tied_grad(const Entry& entry) const {
+  for (const Group& g : groups_)
+    if (g.in_tied && &entries_[static_cast<size_t>(g.first)] == &entry) return tied_[g.tied_index];
+  fail("{} has no second gradient on this rank", entry.spec.name);
+}
+
+Tensor ParamStore::primary_grad(const Entry& entry) const {
+  return Tensor(static_cast<float*>(grads().raw()) + entry.offset, DType::f32, entry.memory);
+}
+
+void ParamStore::zero_grads() {
+  device_->fill_zero(grads_[0].raw(), grads_.bytes());
+  if (tied_.bytes()) device_->fill_zero(tied_[0].raw(), tied_.bytes());
+}
+
+}  // namespace triax

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <vector>
+
+#include "core/arena.h"
+#include "parallel/param_spec.h"
+
+namespace triax {
+
+/// The weights and gradients of one rank. Declared parameter by parameter, then committed: one flat fp32
+/// buffer of weights and one of gradients, cut into buckets that the data axis reduces and gathers one by
+/// one.
+///
+/// Parameters declared together lie side by side, so that one GEMM runs over q, k and v (or gate and up)
+/// while each stays a parameter of its own. Between other parameters there may be padding up to 64 bytes;
+/// weights and gradients there stay zero.
+class ParamStore {
+ public:
+  /// A parameter with its place in the flat buffers.
+  struct Entry : LocalParam {
+    int64_t offset = 0;  ///< first element, in the flat buffers
+    int primary = -1;  ///< for a second use of a tied weight on the same rank: the entry that owns the weight
+    bool counted = true;  ///< this rank's part belongs to the gradient norm and to checkpoints
+  };
+  /// Elements [begin, end) of the flat buffers, a multiple of `zero shards` x 16 long.
+  struct Bucket {
+    int64_t begin, end;
+  };
+
+  /// `zero_shards`: parts that every bucket can be cut into. `bucket_elements`: a bucket is closed at the
+  /// first parameter that passes it.
+  ParamStore(const Grid& grid, int rank, Device& device, int zero_shards = 1,
+             int64_t bucket_elements = 4 << 20);
+
+  /// Declares parameters that lie side by side and returns the group's id. A tied spec (alone in its group)
+  /// shares the weight of the parameter of the same name if this rank has it, and becomes a weight of its own
+  /// (the copy of another stage's) if not.
+  int declare(std::vector<ParamSpec> side_by_side);
+  /// Allocates both buffers, zero-filled.
+  void commit();
+  /// Writes the initial values, functions of (seed, name, global index). Host memory.
+  void initialise(uint64_t seed);
+
+  /// The group as one tensor [rows of all its parameters, columns] (or [elements] for vectors).
+  Tensor weight(int group) const;
+  /// Its gradient, where modules accumulate.
+  Tensor grad(int group) const;
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// All weights, all gradients: [elements] f32, buckets one behind the other.
+  Tensor weights() const { return weights_[0]; }
+  Tensor grads() const { return grads_[0]; }
+  int64_t elements() const { return elements_; }
+  /// Second gradients of tied weights on this rank, each to be added to its primary's once per step.
+  Tensor tied_grad(const Entry& entry) const;
+  /// The gradient that an entry's parameter is updated with.
+  Tensor primary_grad(const Entry& entry) const;
+
+  const Arena& weight_arena() const { return weights_; }
+  const Arena& grad_arena() const { return grads_; }
+  const Arena& tied_arena() const { return tied_; }
+  void zero_grads();
+
+ private:
+  struct Group {
+    int first, count;  // entries
+    Shape shape;
+    bool in_tied = false;  // the gradient lies in the arena of second gradients
+    int64_t offset = 0;    // of the first entry, in the weights
+    int tied_index = -1;
+  };
+  void close_bucket();
+
+  const Grid* grid_;
+  int rank_;
+  Device* device_;
+  int zero_shards_;
+  int64_t bucket_elements_;
+  std::vector<Entry> entries_;
+  std::vector<Group> groups_;
+  std::vector<Bucket> buckets_;
+  int64_t elements_ = 0, bucket_begin_ = 0;
+  Arena weights_, grads_, tied_;
+};
+
+}  // namespace triax

@@ -1,0 +1,116 @@
+#include "parallel/vocabulary.h"
+
+#include <algorithm>
+
+namespace triax {
+
+namespace {
+
+ParamSpec table_spec(std::string name, int64_t vocabulary, int64_t hidden, float stddev) {
+  return {std::move(name), {vocabulary, hidden}, {{0, "tp", 0}}, {Init::Kind::normal, stddev}, true};
+}
+
+}  // namespace
+
+VocabularyEmbedding::VocabularyEmbedding(std::string name, int64_t vocabulary, int64_t hidden,
+                                         float init_stddev)
+    : spec_(table_spec(std::move(name), vocabulary, hidden, init_stddev)) {}
+
+void VocabularyEmbedding::declare(ParamStore& params) {
+  weight_ = params.declare({spec_});
+  const LocalParam& local = params.entries().back();
+  first_row_ = local.box.offset[0];
+  rows_ = local.box.extent[0];
+}
+
+void VocabularyEmbedding::forward(Pass& pass, const Tensor& ids, const Tensor& y) const {
+  Context& c = pass.context;
+  c.kernels.embedding_forward(
+      c.device, {ids.numel(), y[1], rows_, first_row_, ids.i32(), c.params.weight(weight_).f32(), y.f32()});
+  c.mesh.tp().all_reduce(y, y, ReduceOp::sum).wait();
+}
+
+void VocabularyEmbedding::backward_weight(Pass& pass, const Tensor& ids, const Tensor& dy) const {
+  Context& c = pass.context;
+  c.kernels.embedding_backward(
+      c.device, {ids.numel(), dy[1], rows_, first_row_, ids.i32(), dy.f32(), c.params.grad(weight_).f32()});
+}
+
+VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied,
+                               float init_stddev)
+    : spec_(table_spec(std::move(name), vocabulary, hidden, init_stddev)) {
+  spec_.tied = tied;
+}
+
+void VocabularyHead::declare(ParamStore& params) {
+  weight_ = params.declare({spec_});
+  const LocalParam& local = params.entries().back();
+  first_row_ = local.box.offset[0];
+  valid_ = local.box.extent[0];
+  rows_ = local.memory[0];
+}
+
+int64_t VocabularyHead::chunk_tokens(int64_t tokens) const {
+  constexpr int64_t elements = int64_t{8} << 20;
+  const int64_t fit = std::max<int64_t>(elements / std::max<int64_t>(rows_, 1) / 64 * 64, 64);
+  return std::min(tokens, fit);
+}
+
+void VocabularyHead::logits(Pass& pass, const Tensor& x, const Tensor& out) const {
+  Context& c = pass.context;
+  const Tensor w = c.params.weight(weight_);
+  Gemm op;
+  op.transpose_b = true;
+  op.m = x[0], op.n = rows_, op.k = x[1];
+  op.a = x.f32(), op.lda = x[1];
+  op.b = w.f32(), op.ldb = w[1];
+  op.c = out.f32(), op.ldc = rows_;
+  c.kernels.gemm(c.device, op);
+}
+
+void VocabularyHead::loss(Pass& pass, const Tensor& x, const Tensor& dx) const {
+  Context& c = pass.context;
+  const Kernels& k = c.kernels;
+  Communicator& tp = c.mesh.tp();
+  const int64_t tokens = x[0], hidden = x[1], most = chunk_tokens(tokens);
+  const Tensor w = c.params.weight(weight_);
+  Scratch::Frame frame(c.scratch);
+  const Tensor logits_memory = frame.take("logits of a chunk", {most, rows_});
+  const Tensor maximum_memory = frame.take("largest logit", {most});
+  const Tensor sums_memory = frame.take("softmax denominator and target logit", {2, most});
+  for (int64_t first = 0; first < tokens; first += most) {
+    const int64_t n = std::min(most, tokens - first);
+    const Tensor xc = x.rows(first, n), targets = pass.targets.rows(first, n);
+    const Tensor z = logits_memory.rows(0, n), maximum = maximum_memory.rows(0, n);
+    const Tensor sum_exp = sums_memory.reshape({2 * most}).rows(0, n);
+    const Tensor target_logit = sums_memory.reshape({2 * most}).rows(n, n);
+    logits(pass, xc, z);
+    k.cross_entropy_max(c.device, {n, valid_, rows_, z.f32(), maximum.f32()});
+    tp.all_reduce(maximum, maximum, ReduceOp::max).wait();
+    k.cross_entropy_sum(c.device, {n, valid_, rows_, first_row_, z.f32(), maximum.f32(), targets.i32(),
+                                   sum_exp.f32(), target_logit.f32()});
+    const Tensor both = sums_memory.reshape({2 * most}).rows(0, 2 * n);
+    tp.all_reduce(both, both, ReduceOp::sum).wait();
+    k.cross_entropy_loss(c.device, {n, sum_exp.f32(), target_logit.f32(), targets.i32(), pass.loss});
+    if (pass.evaluate) continue;
+    k.cross_entropy_backward(c.device, {n, valid_, rows_, first_row_, z.f32(), maximum.f32(), sum_exp.f32(),
+                                        targets.i32(), pass.loss_scale, z.f32()});
+    Gemm to_input;  // dx = dlogits W
+    to_input.m = n, to_input.n = hidden, to_input.k = rows_;
+    to_input.a = z.f32(), to_input.lda = rows_;
+    to_input.b = w.f32(), to_input.ldb = hidden;
+    to_input.c = dx.rows(first, n).f32(), to_input.ldc = hidden;
+    k.gemm(c.device, to_input);
+    Gemm to_weight;  // dW += dlogits^T x
+    to_weight.transpose_a = true;
+    to_weight.m = rows_, to_weight.n = hidden, to_weight.k = n;
+    to_weight.a = z.f32(), to_weight.lda = rows_;
+    to_weight.b = xc.f32(), to_weight.ldb = hidden;
+    to_weight.c = c.params.grad(weight_).f32(), to_weight.ldc = hidden;
+    to_weight.beta = 1;
+    k.gemm(c.device, to_weight);
+  }
+  if (!pass.evaluate) tp.all_reduce(dx, dx, ReduceOp::sum).wait();
+}
+
+}  // namespace triax

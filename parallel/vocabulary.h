@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include "parallel/module.h"
+
+namespace triax {
+
+/// The token table [V, H] with its rows cut over the tensor axis: y[t] = table[ids[t]]. A rank looks up the
+/// ids of its rows, others give zero, and one all-reduce makes the sum whole. Backward is local.
+/// (Megatron-LM's VocabParallelEmbedding.)
+class VocabularyEmbedding {
+ public:
+  VocabularyEmbedding(std::string name, int64_t vocabulary, int64_t hidden, float init_stddev);
+  void declare(ParamStore& params);
+  void forward(Pass& pass, const Tensor& ids, const Tensor& y) const;
+  void backward_weight(Pass& pass, const Tensor& ids, const Tensor& dy) const;
+
+ private:
+  ParamSpec spec_;
+  int weight_ = -1;
+  int64_t first_row_ = 0, rows_ = 0;
+};
+
+/// Logits and cross-entropy over a vocabulary that is cut by the tensor axis. Logits are made chunk by chunk
+/// of tokens and never gathered: per chunk one all-reduce each of the maximum, of the sum of exponentials and
+/// of the target's logit.
+class VocabularyHead {
+ public:
+  /// `tied`: the weight is the embedding's.
+  VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied, float init_stddev);
+  void declare(ParamStore& params);
+  /// Tokens of a chunk: as many as keep its logits within some 32 MiB.
+  int64_t chunk_tokens(int64_t tokens) const;
+
+  /// Adds the tokens' losses to *pass.loss (double, exact; the same on all tensor ranks). Unless
+  /// pass.evaluate: dx [T, H] = gradient of loss * pass.loss_scale, summed over the tensor group, and dW
+  /// accumulated.
+  void loss(Pass& pass, const Tensor& x, const Tensor& dx) const;
+  /// This rank's columns of the logits [T, V/t] of x [T, H]; no communication.
+  void logits(Pass& pass, const Tensor& x, const Tensor& out) const;
+  /// Valid columns of this rank, and columns in memory.
+  int64_t valid() const { return valid_; }
+  int64_t rows() const { return rows_; }
+
+ private:
+  ParamSpec spec_;
+  int weight_ = -1;
+  int64_t first_row_ = 0, valid_ = 0, rows_ = 0;
+};
+
+}  // namespace triax
