@@ -1,0 +1,116 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace triax {
+
+Optimizer::Optimizer(Context& context, const OptimizerConfig& config, int zero_stage)
+    : context_(&context),
+      config_(config),
+      zero_stage_(zero_stage),
+      own_(context.params, context.mesh.dp().size(), context.mesh.dp().rank()),
+      all_(context.params, 1, 0),
+      moments_("optimizer", context.device) {
+  const int64_t elements = updated().elements();
+  exp_avg_ = moments_.declare("exp_avg", {elements}, DType::f32);
+  exp_avg_sq_ = moments_.declare("exp_avg_sq", {elements}, DType::f32);
+}
+
+void Optimizer::sum_copies() {
+  Communicator& group = context_->mesh.tp_copies();
+  if (group.size() == 1) return;
+  for (const auto& entry : context_->params.entries()) {
+    // Fewer parts than tensor ranks: each copy saw other query heads. Whole copies (norms, row biases) saw
+    // the same and need no sum.
+    if (entry.spec.shards.empty() || entry.copies == 1) continue;
+    const Tensor grad = context_->params.primary_grad(entry);
+    group.all_reduce(grad, grad, ReduceOp::sum).wait();
+  }
+}
+
+void Optimizer::sum_tied() {
+  ParamStore& params = context_->params;
+  for (const auto& entry : params.entries()) {
+    if (entry.primary < 0) continue;
+    const Tensor second = params.tied_grad(entry);
+    const Tensor first = params.primary_grad(params.entries()[static_cast<size_t>(entry.primary)]);
+    context_->kernels.add(context_->device, {first.numel(), second.f32(), first.f32()});
+  }
+  Communicator* group = context_->mesh.tied();
+  if (!group) return;
+  // The first stage's table, and the last stage's copy of it.
+  for (const auto& entry : params.entries()) {
+    const bool mine =
+        context_->mesh.first_stage() ? entry.spec.name == "embed.tokens.weight" : entry.spec.tied;
+    if (!mine) continue;
+    const Tensor grad = params.primary_grad(entry);
+    group->all_reduce(grad, grad, ReduceOp::sum).wait();
+  }
+}
+
+void Optimizer::sync_gradients() {
+  sum_copies();
+  sum_tied();
+  Communicator& dp = context_->mesh.dp();
+  if (dp.size() == 1) return;
+  const auto& buckets = context_->params.buckets();
+  float* grads = context_->params.grads().f32();
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const Tensor bucket = Tensor::of(grads + buckets[b].begin, {buckets[b].end - buckets[b].begin});
+    const auto& slice = own_.slices()[b];
+    const Tensor mine = Tensor::of(grads + slice.begin, {slice.end - slice.begin});
+    dp.reduce_scatter(bucket, mine, ReduceOp::sum).wait();
+    if (zero_stage_ == 0) dp.all_gather(mine, bucket).wait();
+  }
+}
+
+void Optimizer::add_squared_norm(ExactSum& sum) {
+  const float* grads = context_->params.grads().f32();
+  for (const auto& piece : own_.pieces()) {
+    if (!context_->params.entries()[static_cast<size_t>(piece.entry)].counted) continue;
+    context_->kernels.squared_norm(context_->device, {piece.end - piece.begin, grads + piece.begin, &sum});
+  }
+}
+
+void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
+  ParamStore& params = context_->params;
+  float* weights = params.weights().f32();
+  float* grads = params.grads().f32();
+  const double beta1 = config_.betas[0], beta2 = config_.betas[1];
+  for (const auto& piece : updated().pieces()) {
+    AdamW op{};
+    op.n = piece.end - piece.begin;
+    op.weight = weights + piece.begin;
+    op.grad = grads + piece.begin;
+    op.exp_avg = exp_avg(piece);
+    op.exp_avg_sq = exp_avg_sq(piece);
+    op.lr = static_cast<float>(learning_rate);
+    op.beta1 = static_cast<float>(beta1);
+    op.beta2 = static_cast<float>(beta2);
+    op.epsilon = static_cast<float>(config_.eps);
+    op.weight_decay = params.entries()[static_cast<size_t>(piece.entry)].spec.decay
+                          ? static_cast<float>(config_.weight_decay)
+                          : 0.0F;
+    op.bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, static_cast<double>(step)));
+    op.bias_correction2 = static_cast<float>(1.0 - std::pow(beta2, static_cast<double>(step)));
+    op.grad_scale = static_cast<float>(grad_scale);
+    context_->kernels.adamw(context_->device, op);
+  }
+  Communicator& dp = context_->mesh.dp();
+  if (zero_stage_ == 0 || dp.size() == 1) return;
+  for (size_t b = 0; b < params.buckets().size(); ++b) {
+    const auto& bucket = params.buckets()[b];
+    const auto& slice = own_.slices()[b];
+    dp.all_gather(Tensor::of(weights + slice.begin, {slice.end - slice.begin}),
+                  Tensor::of(weights + bucket.begin, {bucket.end - bucket.begin}))
+        .wait();
+  }
+}
+
+double clip_factor(double norm, double max_norm) {
+  if (max_norm <= 0) return 1.0;
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+}  // namespace triax
