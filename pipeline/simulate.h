@@ -1,0 +1,38 @@
+#pragma once
+
+#include <vector>
+
+#include "pipeline/action.h"
+
+namespace triax {
+
+/// Times in milliseconds of one micro-batch on one stage; of several chunks each takes its equal share.
+struct ActionTimes {
+  double forward = 1;          ///< F
+  double backward_input = 1;   ///< B; `backward` takes B + W
+  double backward_weight = 1;  ///< W
+  double message = 0;  ///< from the end of the work that makes it to the start of the work that needs it
+};
+
+/// Work of a stage, and when it was done (ms).
+struct Span {
+  Action action;
+  double start, end;
+};
+
+/// When everything happens: simulated by simulate(), or taken from the trace of a real step.
+struct Timeline {
+  ScheduleShape shape;
+  std::vector<std::vector<Span>> stages;  ///< work only, in order
+  double makespan = 0;                    ///< from the first start of all to the last end
+  /// The longest span of a stage from its first start to its last end.
+  double cost = 0;
+  /// Share of `cost` in which a stage does not work: (cost - m (F + B + W)) / cost (Qi et al., "Zero Bubble
+  /// Pipeline Parallelism", 2024).
+  double bubble = 0;
+};
+
+/// Runs a valid schedule on paper: work takes its time, a receive waits for its message, sends do not block.
+Timeline simulate(const Schedule& schedule, const ActionTimes& times);
+
+}  // namespace triax
