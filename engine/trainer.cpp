@@ -1,0 +1,165 @@
+#include "engine/trainer.h"
+
+#include <cmath>
+
+#include "model/gpt.h"
+#include "optim/lr_schedule.h"
+#include "pipeline/validate.h"
+
+namespace triax {
+
+namespace {
+
+// Forward passes alone, for a stage: what evaluation runs.
+std::vector<Action> evaluation_actions(const Mesh& mesh, int micro_batches) {
+  std::vector<Action> actions;
+  for (int m = 0; m < micro_batches; ++m) {
+    if (!mesh.first_stage()) actions.push_back({ActionKind::recv_forward, m, 0});
+    actions.push_back({ActionKind::forward, m, 0});
+    if (!mesh.last_stage()) actions.push_back({ActionKind::send_forward, m, 0});
+  }
+  return actions;
+}
+
+bool splits_backward(const std::vector<Action>& actions) {
+  for (const Action& a : actions)
+    if (a.kind == ActionKind::backward_weight) return true;
+  return false;
+}
+
+}  // namespace
+
+Grid grid_of(const RunConfig& config) {
+  const ParallelConfig& p = config.parallel;
+  return Grid({{"tp", p.tensor}, {"dp", p.data}, {"pp", p.pipeline}});
+}
+
+MeshNeeds mesh_needs(const RunConfig& config) {
+  return mesh_needs(config.model, config.parallel.tensor);
+}
+
+Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kernels& kernels,
+                 size_t scratch_bytes)
+    : config_(config),
+      mesh_(mesh),
+      device_(device),
+      params_(mesh.grid(), mesh.rank(), device, mesh.dp().size()),
+      scratch_(device),
+      context_{device, kernels, mesh, params_, scratch_},
+      micro_batches_(config.training.global_batch_size /
+                     (config.training.micro_batch_size * config.parallel.data)),
+      inputs_("inputs", device) {
+  const TrainingConfig& training = config_.training;
+  const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
+  schedule_ = make_schedule(
+      {config_.parallel.schedule, stages, config_.parallel.virtual_stages, static_cast<int>(micro_batches_)});
+  validate(schedule_);
+  evaluation_ = evaluation_actions(mesh, static_cast<int>(micro_batches_));
+  const auto& actions = schedule_.stages[static_cast<size_t>(stage)];
+
+  const int parts = stages * config_.parallel.virtual_stages;
+  std::vector<Chunk> chunks;
+  for (int part = stage; part < parts; part += stages)
+    chunks.emplace_back(make_part(config_.model, part, parts, mesh.size("tp")), part == 0, part == parts - 1);
+  for (Chunk& chunk : chunks) chunk.declare(params_);
+  params_.commit();
+  const ActivationShape shape{training.micro_batch_size, training.sequence_length, config_.model.hidden_size,
+                              splits_backward(actions)};
+  stage_ = std::make_unique<Stage>(context_, std::move(chunks), shape,
+                                   std::vector<std::vector<Action>>{actions, evaluation_});
+  stage_->commit();
+  optimizer_ = std::make_unique<Optimizer>(context_, config_.optimizer, config_.parallel.zero_stage);
+  optimizer_->commit();
+
+  const Shape tokens{micro_batches_, shape.tokens()};
+  const int ids = inputs_.declare("ids", tokens, DType::i32),
+            targets = inputs_.declare("targets", tokens, DType::i32);
+  inputs_.commit();
+  batch_ = {inputs_[ids], inputs_[targets]};
+  scratch_.commit(scratch_bytes);
+  loss_scale_ =
+      static_cast<float>(1.0 / static_cast<double>(training.global_batch_size * training.sequence_length));
+}
+
+void Trainer::load_batch(const int32_t* rows) {
+  const int64_t s = config_.training.sequence_length;
+  const size_t bytes = static_cast<size_t>(s) * sizeof(int32_t);
+  const Tensor ids = batch_.ids.reshape({rows_per_step(), s}),
+               targets = batch_.targets.reshape({rows_per_step(), s});
+  for (int64_t r = 0; r < rows_per_step(); ++r) {
+    device_.copy(ids.rows(r, 1).raw(), rows + r * (s + 1), bytes);
+    device_.copy(targets.rows(r, 1).raw(), rows + r * (s + 1) + 1, bytes);
+  }
+}
+
+StepResult Trainer::step(int64_t step, const Votes& my_votes) {
+  StepResult result;
+  ExactSum loss, squared_norm;
+  params_.zero_grads();
+  stage_->run(schedule_.stages[static_cast<size_t>(mesh_.coordinate("pp"))],
+              {&batch_, false, loss_scale_, &loss});
+  optimizer_->sync_gradients();
+  optimizer_->add_squared_norm(squared_norm);
+  const Totals totals = sum_over_ranks(loss, squared_norm, my_votes);
+  const double tokens =
+      static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
+  result.loss = totals.loss / tokens;
+  result.grad_norm = std::sqrt(totals.squared_norm);
+  result.votes = totals.votes;
+  if (gradient_hook_) gradient_hook_();
+  check(std::isfinite(result.loss) && std::isfinite(result.grad_norm),
+        "step {}: the loss is {} and the gradient norm {}; no weight was updated. Resume from the newest "
+        "checkpoint with "
+        "a smaller optimizer.lr or a longer lr_schedule.warmup_steps",
+        step, result.loss, result.grad_norm);
+  result.learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps);
+  optimizer_->update(step, result.learning_rate,
+                     clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
+  return result;
+}
+
+void Trainer::evaluate(ExactSum& sum) {
+  ExactSum mine;
+  stage_->run(evaluation_, {&batch_, true, 0, &mine});
+  if (!counts_loss()) mine = {};
+  mine.normalise();
+  const Tensor digits = Tensor::of(mine.digits(), {ExactSum::digit_count});
+  mesh_.world().all_reduce(digits, digits, ReduceOp::sum).wait();
+  sum.add(mine);
+}
+
+Trainer::Totals Trainer::sum_over_ranks(ExactSum loss, ExactSum squared_norm, const Votes& votes) {
+  constexpr int n = ExactSum::digit_count;
+  if (!counts_loss()) loss = {};
+  loss.normalise();
+  squared_norm.normalise();
+  std::array<int64_t, 2 * n + std::tuple_size_v<Votes>> all{};
+  std::copy_n(loss.digits(), n, all.begin());
+  std::copy_n(squared_norm.digits(), n, all.begin() + n);
+  std::copy(votes.begin(), votes.end(), all.begin() + 2 * n);
+  const Tensor numbers = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
+  mesh_.world().all_reduce(numbers, numbers, ReduceOp::sum).wait();
+  std::copy_n(all.begin(), n, loss.digits());
+  std::copy_n(all.begin() + n, n, squared_norm.digits());
+  Totals totals{loss.value(), squared_norm.value(), {}};
+  std::copy_n(all.begin() + 2 * n, totals.votes.size(), totals.votes.begin());
+  return totals;
+}
+
+std::vector<MemoryLine> Trainer::memory() const {
+  return {{"weights", params_.weight_arena().bytes()},
+          {"gradients", params_.grad_arena().bytes() + params_.tied_arena().bytes()},
+          {"optimizer", optimizer_->arena().bytes()},
+          {"activations", stage_->slot_arena().bytes()},
+          {"messages", stage_->message_arena().bytes()},
+          {"inputs", inputs_.bytes()},
+          {"scratch", scratch_.high_water()}};
+}
+
+size_t Trainer::peak_bytes() const {
+  size_t sum = 0;
+  for (const MemoryLine& line : memory()) sum += line.bytes;
+  return sum;
+}
+
+}  // namespace triax

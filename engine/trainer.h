@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/stage.h"
+#include "optim/optimizer.h"
+#include "pipeline/schedule.h"
+
+namespace triax {
+
+/// What ranks tell each other at the end of a step, besides the loss: sums over all ranks.
+enum class Vote { interrupt, terminate, user1, count };
+using Votes = std::array<int64_t, static_cast<size_t>(Vote::count)>;
+
+struct StepResult {
+  double loss = 0;       ///< mean over the global batch's target tokens, before the update
+  double grad_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  Votes votes{};  ///< summed over ranks: all ranks see the same
+};
+
+/// One line of the memory table.
+struct MemoryLine {
+  std::string name;
+  size_t bytes;
+};
+
+/// One rank of a training job: model, optimizer and pipeline stage on one device, and the step that runs
+/// through them. Planning runs the very same code on a device that computes nothing (see plan.h), so that the
+/// plan's bytes are those of the run.
+class Trainer {
+ public:
+  /// `scratch_bytes`: capacity of the scratch stack, from a plan. Declares and commits all memory.
+  Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kernels& kernels, size_t scratch_bytes);
+
+  /// Initial weights from the seed.
+  void initialise() { params_.initialise(static_cast<uint64_t>(config_.seed)); }
+  /// Copies this rank's rows of a batch, [rows_per_step(), S + 1] int32 on the host, into the micro-batch
+  /// buffers.
+  void load_batch(const int32_t* rows);
+  int64_t rows_per_step() const { return micro_batches_ * config_.training.micro_batch_size; }
+
+  /// One training step (counted from 1) on the loaded batch. Collective. A loss or norm that is not finite is
+  /// a fault on all ranks, before any update.
+  StepResult step(int64_t step, const Votes& my_votes);
+  /// Adds the loaded batch's token losses, of all ranks, to `sum`; nothing else changes. Collective.
+  void evaluate(ExactSum& sum);
+  /// The gradients of the last step before clipping: own slices of the mean over the global batch.
+  Optimizer& optimizer() { return *optimizer_; }
+  ParamStore& params() { return params_; }
+  Stage& stage() { return *stage_; }
+
+  /// Called between the gradients' reduction and the update; for dumps.
+  void on_gradients(std::function<void()> hook) { gradient_hook_ = std::move(hook); }
+
+  std::vector<MemoryLine> memory() const;
+  /// High-water mark of all arenas on this rank.
+  size_t peak_bytes() const;
+  size_t scratch_high_water() const { return scratch_.high_water(); }
+  const Schedule& schedule() const { return schedule_; }
+
+ private:
+  struct Totals {
+    double loss, squared_norm;
+    Votes votes;
+  };
+  Totals sum_over_ranks(ExactSum loss, ExactSum squared_norm, const Votes& votes);
+  /// The same token's loss is known to all tensor ranks; one of them counts it.
+  bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
+
+  RunConfig config_;
+  Mesh& mesh_;
+  Device& device_;
+  ParamStore params_;
+  Scratch scratch_;
+  Context context_;
+  int64_t micro_batches_;
+  Schedule schedule_;
+  std::vector<Action> evaluation_;
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Arena inputs_;
+  MicroBatches batch_;
+  float loss_scale_;
+  std::function<void()> gradient_hook_;
+};
+
+/// Grid of a job: tp innermost, then dp, then pp.
+Grid grid_of(const RunConfig& config);
+MeshNeeds mesh_needs(const RunConfig& config);
+
+}  // namespace triax
