@@ -1,0 +1,34 @@
+# The commands of the house; each is a few lines of shell in scripts/. `make help` lists them.
+.DEFAULT_GOAL := build
+.PHONY: build demo test test-full bench format lint clean help
+
+JOBS ?= $(shell nproc)
+export JOBS
+
+build:      ## install what is missing (scripts/setup) and build build/triax
+	@scripts/build triax
+
+demo: build ## train a small GPT on a 2 x 2 x 2 grid, stop, resume on another, look at the result
+	@scripts/setup --demo
+	@scripts/demo
+
+test:       ## unit tests, small grids, and the same under the address and thread sanitizers
+	@scripts/test quick
+
+test-full:  ## everything that takes longer: the whole matrix of grids
+	@scripts/test full
+
+bench: build ## what this machine does: kernels and steps
+	@build/triax bench step
+
+format:     ## clang-format on all sources
+	@scripts/lint --format
+
+lint:       ## clang-format (check only) and clang-tidy; FILES="a.cpp b.cpp" for some of them
+	@scripts/lint $(FILES)
+
+clean:      ## remove what was built (runs/ stays)
+	rm -rf build
+
+help:       ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
