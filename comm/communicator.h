@@ -1,38 +1,48 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <source_location>
 #include <string>
 #include <vector>
 
+#include "comm/recorder.h"
 #include "core/tensor.h"
 
 namespace triax {
-
-class Recorder;
 
 enum class ReduceOp { sum, max };
 
 /// A started operation. wait() returns when the operation is done for this rank: its input may be changed and
 /// its output read. The destructor waits too, so that a buffer never outlives its message; it swallows
-/// nothing but Error(aborted).
+/// nothing but Error(aborted), and throws what else wait() throws. While another exception unwinds the stack
+/// the destructor does not wait for peers but takes the operation back, so that the cause gets out.
+///
+/// Pending operations may be waited for in any order, another one on each rank: whoever waits does all the
+/// work of its operation that nobody does yet, so no order of waits can deadlock as long as all members
+/// start the same operations in the same order. Collectives make progress only inside calls and waits.
 class Pending {
  public:
   /// What a backend does to finish; a null state is an operation that was done when it was started.
   struct State {
     virtual ~State() = default;
-    virtual void wait() = 0;  ///< throws on failure, abort and time-out
+    virtual void wait() = 0;              ///< throws on failure, abort and time-out
+    virtual void abandon() noexcept = 0;  ///< returns when the buffers will not be touched any more
   };
   Pending() = default;
   explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
   Pending(Pending&&) = default;
-  Pending& operator=(Pending&& other);
-  ~Pending();
+  Pending& operator=(Pending&& other);  ///< waits for the operation it held before
+  ~Pending() noexcept(false);
   void wait();
 
  private:
+  friend class Communicator;
   std::unique_ptr<State> state_;
+  std::shared_ptr<Recorder> recorder_;  // told when the operation is done; null without a state
+  uint64_t ticket_ = 0;
 };
 
 /// The members of one group seen from one of them: check, record, dispatch. All members call the same
@@ -73,41 +83,59 @@ class Communicator {
 
   /// Splits like MPI_Comm_split: members with the same color (>= 0) form a group, in the order of their rank
   /// here; a negative color gets null. Collective. `name` goes into the ledger and into error messages.
-  virtual std::unique_ptr<Communicator> split(int color, std::string name) = 0;
+  std::unique_ptr<Communicator> split(int color, std::string name,
+                                      std::source_location place = std::source_location::current());
 
   Recorder& recorder() { return *recorder_; }
+  /// The rank's recorder, for groups that are made beside this one (make_null_communicator).
+  const std::shared_ptr<Recorder>& shared_recorder() const { return recorder_; }
 
  protected:
   Communicator(int rank, int size, std::string name, std::shared_ptr<Recorder> recorder);
 
-  // What a backend implements; sizes and dtypes have been checked.
-  virtual Pending do_all_reduce(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
-  virtual Pending do_all_gather(const Tensor& in, const Tensor& out) = 0;
-  virtual Pending do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
-  virtual Pending do_broadcast(const Tensor& inout, int root) = 0;
-  virtual Pending do_send(const Tensor& in, int to) = 0;
-  virtual Pending do_recv(const Tensor& out, int from) = 0;
-  virtual void do_barrier() = 0;
+  // What a backend implements; sizes and dtypes have been checked. `call` is what was recorded.
+  virtual Pending do_all_reduce(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp op) = 0;
+  virtual Pending do_all_gather(const CommCall& call, const Tensor& in, const Tensor& out) = 0;
+  virtual Pending do_reduce_scatter(const CommCall& call, const Tensor& in, const Tensor& out,
+                                    ReduceOp op) = 0;
+  virtual Pending do_broadcast(const CommCall& call, const Tensor& inout, int root) = 0;
+  virtual Pending do_send(const CommCall& call, const Tensor& in, int to) = 0;
+  virtual Pending do_recv(const CommCall& call, const Tensor& out, int from) = 0;
+  virtual void do_barrier(const CommCall& call) = 0;
+  virtual std::unique_ptr<Communicator> do_split(const CommCall& call, int color, std::string name) = 0;
 
   std::shared_ptr<Recorder> recorder_;
 
  private:
+  struct Started;
+  Started start(CommOp op, DType dtype, int64_t count, int detail, const std::source_location& place);
+  Pending track(Pending pending, uint64_t ticket);
+  void require(bool condition, CommOp op, const std::source_location& place, const std::string& what) const;
+  void require_peer(CommOp op, int peer, const std::source_location& place) const;
+
   int rank_, size_;
   std::string name_;
+  uint64_t collectives_ = 0;                             // started in this group so far
+  std::map<std::pair<CommOp, int>, uint64_t> messages_;  // started per direction and peer
 };
 
 /// What a rank's communicators share: how long to wait, and whether to cross-check the order of calls.
 struct CommOptions {
   std::chrono::milliseconds timeout{600000};  ///< of one operation
-  bool check_order =
-      false;  ///< debug.check_collectives: compare operation, dtype, size and place across the group
+  /// debug.check_collectives: compare operation, dtype, size and reduction or root across the group before
+  /// each collective and report a difference by rank and place. The threads backend always does.
+  bool check_order = false;
 };
 
 /// One rank, alone.
 std::unique_ptr<Communicator> make_self_communicator(const CommOptions& options);
 
-/// Any rank of any size that computes and moves nothing: calls are checked and recorded (planning).
-std::unique_ptr<Communicator> make_null_communicator(int rank, int size, const CommOptions& options);
+/// Any rank of any size that computes and moves nothing: calls are checked and recorded (planning). Nobody
+/// else is there to tell its color, so split() is refused (but for one rank): make each group directly, with
+/// its name and the recorder of the rank (null: a new one).
+std::unique_ptr<Communicator> make_null_communicator(int rank, int size, const CommOptions& options,
+                                                     std::string name = "world",
+                                                     std::shared_ptr<Recorder> recorder = nullptr);
 
 /// Ranks that are threads of this process. Made once; each rank thread takes its communicator. abort() may be
 /// called from any thread: every waiting rank wakes and throws Error(aborted), now and at every later call.

@@ -1,20 +1,38 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <source_location>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
 
 namespace triax {
 
-enum class CommOp { all_reduce, all_gather, reduce_scatter, broadcast, send, recv, barrier };
+/// `split` makes groups: it appears in hang reports, never in the ledger.
+enum class CommOp { all_reduce, all_gather, reduce_scatter, broadcast, send, recv, barrier, split };
 std::string_view name_of(CommOp op);
 
-/// One rank's record of its communication, shared by all its communicators (one thread): the byte ledger and
-/// the ring buffer of the latest calls that hang reports and order checks use.
+/// What is compared between ranks and told in reports about one call.
+struct CommCall {
+  CommOp op = CommOp::barrier;
+  DType dtype = DType::u8;
+  int64_t count = 0;      ///< elements of the larger buffer
+  int detail = 0;         ///< the ReduceOp, the root, the peer, or the color of a split
+  uint64_t sequence = 0;  ///< number among the collectives of its group, or the messages to this peer, from 0
+  std::source_location place{};
+};
+/// "all_reduce(sum) number 17 of f32[1000] at engine/trainer.cpp:120".
+std::string describe(const CommCall& call);
+
+/// One rank's record of its communication, shared by all its communicators: the byte ledger and the ring
+/// buffer of the latest calls that hang reports use. Only the rank itself calls begin() and finish();
+/// recent() may be called from other threads at any time.
 class Recorder {
  public:
   struct Entry {
@@ -23,32 +41,34 @@ class Recorder {
     /// all-gather and reduce-scatter (n-1)/n of the full size, broadcast (n-1)/n S, send S, recv and barrier
     /// 0. Kept as a numerator over n so that it is exact.
     double bytes = 0;
+    int64_t numerator = 0, denominator = 1;  ///< bytes = numerator / denominator
   };
-  struct Call {
+  struct Call : CommCall {
     std::string group;
-    CommOp op;
-    DType dtype;
-    int64_t count;      ///< elements of the larger buffer
-    uint64_t sequence;  ///< number of this call in its group, from 0
-    std::source_location place;
-    bool done;
+    int group_size = 1;
+    bool done = false;
   };
 
-  /// (group, operation) -> totals since the last clear().
+  /// (group, operation) -> totals since the last clear(). For the rank's own thread.
   const std::map<std::pair<std::string, CommOp>, Entry>& ledger() const { return ledger_; }
   void clear() { ledger_.clear(); }
   /// The latest calls, oldest first (at most 256).
   std::vector<Call> recent() const;
+  /// One line on where this rank is: its oldest unfinished calls, or the last finished one.
+  std::string whereabouts() const;
 
-  /// Called by Communicator.
-  uint64_t begin(const std::string& group, int group_size, CommOp op, DType dtype, int64_t count,
-                 std::source_location place);
+  /// Called by Communicator: notes the start of a call and returns its ticket for finish().
+  uint64_t begin(const std::string& group, int group_size, const CommCall& call);
+  void finish(uint64_t ticket);
 
  private:
+  static constexpr size_t capacity = 256;
+  void count(const std::string& group, int group_size, const CommCall& call);
+
   std::map<std::pair<std::string, CommOp>, Entry> ledger_;
+  mutable std::mutex mutex_;  // of the ring: other ranks look at it when something hangs
   std::vector<Call> ring_;
   uint64_t next_ = 0;
-  std::map<std::string, uint64_t> sequence_;
 };
 
 }  // namespace triax

@@ -25,11 +25,16 @@ class Error : public std::runtime_error {
   ErrorKind kind() const { return kind_; }
   /// "file.cpp:123", relative to the source folder.
   std::string place() const;
+  /// For whoever rethrows it with more words (the rank).
+  std::source_location location() const { return place_; }
 
  private:
   ErrorKind kind_;
   std::source_location place_;
 };
+
+/// "file.cpp:123" of any place, relative to the source folder.
+std::string to_string(const std::source_location& place);
 
 /// A format string that remembers where it was written.
 template <class... Args>
