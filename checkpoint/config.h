@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace triax {
+
+template <class S>
+class FieldTable;
+
+/// The job file's `checkpoint`.
+struct CheckpointConfig {
+  std::string dir;         ///< absolute in a loaded job; default: <output_dir>/checkpoints
+  int64_t interval = 100;  ///< steps; the last step always saves
+  int64_t keep = 3;        ///< newest checkpoints that stay
+  bool async = true;
+  bool save_initial = false;    ///< also save the state a run starts from
+  std::string resume = "auto";  ///< auto | never | a path (absolute in a loaded job)
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+const FieldTable<CheckpointConfig>& fields_of(const CheckpointConfig*);
+
+}  // namespace triax

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+namespace triax {
+
+template <class S>
+class FieldTable;
+
+enum class Architecture { gpt2, llama };
+
+/// The job file's `model`: keys and meanings of Hugging Face's LlamaConfig, for both architectures.
+struct ModelConfig {
+  Architecture architecture = Architecture::gpt2;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;  ///< default: num_attention_heads
+  int64_t intermediate_size = 0;
+  int64_t max_position_embeddings = 0;
+  bool tie_word_embeddings = true;  ///< default: true for gpt2, false for llama
+  double initializer_range = 0.02;
+  double layer_norm_epsilon = 1e-5;  ///< gpt2
+  double rms_norm_eps = 1e-5;        ///< llama
+  double rope_theta = 10000.0;       ///< llama
+  double hidden_dropout = 0.0;
+  bool operator==(const ModelConfig&) const = default;
+};
+
+const FieldTable<ModelConfig>& fields_of(const ModelConfig*);
+
+}  // namespace triax

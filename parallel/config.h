@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+namespace triax {
+
+template <class S>
+class FieldTable;
+
+/// The job file's `parallel`: how the ranks are split.
+struct ParallelConfig {
+  int tensor = 2;
+  int pipeline = 2;
+  int data = 0;  ///< 0 is `auto`; a loaded job has it resolved to ranks / (tensor * pipeline)
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b";  ///< gpipe | 1f1b | interleaved | zb-h1
+  int virtual_stages = 1;         ///< model chunks per pipeline rank
+  int zero_stage = 1;             ///< 0 | 1
+  int zero_shard_ranks = 0;       ///< 0 is `auto`: all of data
+  bool allow_tensor_across_nodes = false;
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*);
+
+}  // namespace triax
