@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm_tile.h"
+
+// Why not a BLAS: the rows of a product must not depend on which rows are computed with them. oneDNN 2.6 and
+// OpenBLAS 0.3.21 choose their kernel, and with it the order of a sum, by the number of rows: of the shapes
+// of a GPT-2, none gave the same bits for a subset of its rows. This one is as fast on the processors we
+// measured
+// (`triax bench kernels`).
+
+namespace triax::cpu {
+
+GemmTileFunction gemm_tile_function() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+    return gemm_tile_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return gemm_tile_avx2;
+#endif
+  return gemm_tile_generic;
+}
+
+namespace {
+
+int64_t pieces_of(int64_t n, int64_t size) {
+  return std::max<int64_t>(1, (n + size - 1) / size);
+}
+
+/// n cut into about equal parts of at most `size`, each a multiple of `unit` but the last.
+int64_t even_part(int64_t n, int64_t size, int64_t unit) {
+  const int64_t part = (n + pieces_of(n, size) - 1) / pieces_of(n, size);
+  return std::min(size, (part + unit - 1) / unit * unit);
+}
+
+struct Cut {
+  int64_t rows, columns;
+};
+
+/// Large tiles pack less, small ones keep all threads busy. An element's bits don't depend on the cut, so it
+/// may look at the number of threads.
+Cut cut_of(const Gemm& op, int threads) {
+  int64_t rows = 1344, columns = gemm_max_columns;  // 1344 = 14 * 96
+  const auto tiles = [&] { return pieces_of(op.m, rows) * pieces_of(op.n, columns); };
+  const int64_t enough = threads == 1 ? 1 : 6 * threads;
+  while (tiles() < enough && rows > 168) rows /= 2;
+  while (tiles() < enough && columns > 96) columns /= 2;
+  return {even_part(op.m, rows, 84), even_part(op.n, columns, 32)};  // multiples of the micro-kernels' sides
+}
+
+}  // namespace
+
+void gemm(Device& device, const Gemm& op) {
+  check(op.beta == 0 || op.beta == 1, "a GEMM's beta is {}; it can be 0 (write) or 1 (accumulate)", op.beta);
+  if (op.m <= 0 || op.n <= 0) return;
+  const GemmTileFunction tile = gemm_tile_function();
+  const Cut cut = cut_of(op, device.threads().size());
+  const int64_t down = pieces_of(op.m, cut.rows), across = pieces_of(op.n, cut.columns);
+  device.threads().run(down * across, [&](int64_t i) {
+    const int64_t row = i % down * cut.rows, column = i / down * cut.columns;
+    tile(op, {row, std::min(cut.rows, op.m - row), column, std::min(cut.columns, op.n - column)});
+  });
+}
+
+}  // namespace triax::cpu

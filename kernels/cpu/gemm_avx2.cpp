@@ -1,0 +1,48 @@
+#include "kernels/cpu/gemm_tile.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#pragma GCC target("avx2,fma")  // up to the end of the file; standard headers stand above it
+#include "kernels/cpu/gemm_micro.h"
+#include "kernels/cpu/transpose.h"
+
+namespace triax::cpu {
+
+namespace {
+
+struct Avx2 {
+  using Vector = __m256;
+  static constexpr int lanes = 8, rows = 6, vectors = 2, square = 8;  // 12 of 16 registers hold C
+  static Vector zero() { return _mm256_setzero_ps(); }
+  static Vector load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static Vector broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+
+  static void transpose(const float* from, int64_t ld, float* to, int64_t ld_to) {
+    transpose_8x8(from, ld, to, ld_to);
+  }
+};
+
+}  // namespace
+
+void gemm_tile_avx2(const Gemm& op, const GemmTile& tile) {
+  GemmPanels<Avx2>::run(op, tile);
+}
+
+}  // namespace triax::cpu
+
+#else
+
+namespace triax::cpu {
+void gemm_tile_avx2(const Gemm& op, const GemmTile& tile) {
+  gemm_tile_generic(op, tile);
+}
+}  // namespace triax::cpu
+
+#endif

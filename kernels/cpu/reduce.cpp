@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/multiversion.h"
+
+namespace triax::cpu {
+
+namespace {
+
+constexpr int64_t kGrain = 1 << 16;  // elements of a task
+constexpr int64_t kBlock = 2048;     // elements of one exact block sum
+constexpr int kBlockBits = 11;       // log2 of kBlock
+constexpr uint32_t kInfinity = 0x7f800000;
+
+/// Largest |x| as bits, which order like the values; an infinity or NaN is the largest of all.
+TRIAX_MULTIVERSION uint32_t largest_magnitude(const float* x, int64_t n) {
+  uint32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    largest = std::max(largest, bits & 0x7fffffff);
+  }
+  return largest;
+}
+
+/// The parts of a block's squares: their sum is high + low exactly when rest is 0.
+struct BlockSum {
+  double high, low, rest;
+};
+
+/// Sums what the squares hold in two windows of bits below 2^top, an upper bound of each square. A square of
+/// a float is exact in double. Adding and subtracting 1.5 * 2^e rounds to a multiple of 2^(e - 52); what is
+/// rounded off is exact too. The windows are so wide that the sum of kBlock rounded values still fits 53
+/// bits, so each sum is exact in any order (pre-rounding: Demmel and Nguyen 2013, Rump et al. 2008).
+TRIAX_MULTIVERSION BlockSum sum_windows(const float* x, int64_t n, double shift_high, double shift_low,
+                                        const double* above, int levels_above) {
+  double high = 0, low = 0, rest = 0;
+#pragma omp simd reduction(+ : high, low, rest)
+  for (int64_t i = 0; i < n; ++i) {
+    double square = static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (int l = 0; l < levels_above; ++l) square -= (square + above[l]) - above[l];
+    const double upper = (square + shift_high) - shift_high;
+    const double remainder = square - upper;
+    const double lower = (remainder + shift_low) - shift_low;
+    high += upper;
+    low += lower;
+    rest += std::fabs(remainder - lower);
+  }
+  return {high, low, rest};
+}
+
+/// One block, exactly.
+void add_squares(const float* x, int64_t n, ExactSum& sum) {
+  const uint32_t largest = largest_magnitude(x, n);
+  if (largest == 0) return;
+  if (largest >= kInfinity) {
+    for (int64_t i = 0; i < n; ++i) sum.add(static_cast<double>(x[i]) * static_cast<double>(x[i]));
+    return;
+  }
+  // Each value is below 2^top. A window's lowest bit is top + kBlockBits - 53, so the next values are below
+  // half of that.
+  constexpr int window = 53 - kBlockBits - 1;
+  int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1);
+  double shifts[16];
+  const auto shift_of = [](int t) { return std::ldexp(1.5, t - window + 52); };
+  for (int level = 0;; level += 2) {
+    shifts[level] = shift_of(top);
+    shifts[level + 1] = shift_of(top - window);
+    const BlockSum part = sum_windows(x, n, shifts[level], shifts[level + 1], shifts, level);
+    sum.add(part.high);
+    sum.add(part.low);
+    if (part.rest == 0) return;
+    top -= 2 * window;
+  }
+}
+
+}  // namespace
+
+void squared_norm(Device& device, const SquaredNorm& op) {
+  std::mutex mutex;
+  device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
+    ExactSum sum;
+    for (int64_t i = begin; i < end; i += kBlock) add_squares(op.x + i, std::min(kBlock, end - i), sum);
+    std::lock_guard lock(mutex);
+    op.sum->add(sum);
+  });
+}
+
+namespace {
+
+TRIAX_MULTIVERSION void add_range(const float* x, float* y, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+}  // namespace
+
+void add(Device& device, const Add& op) {
+  device.threads().parallel_for(
+      op.n, kGrain, [&](int64_t begin, int64_t end) { add_range(op.x + begin, op.y + begin, end - begin); });
+}
+
+void find_non_finite(Device& device, const FindNonFinite& op) {
+  std::mutex mutex;
+  int64_t first = op.n;
+  device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
+    if (largest_magnitude(op.x + begin, end - begin) < kInfinity) return;
+    int64_t i = begin;
+    while (std::isfinite(op.x[i])) ++i;
+    std::lock_guard lock(mutex);
+    first = std::min(first, i);
+  });
+  *op.index = first < op.n ? first : -1;
+}
+
+}  // namespace triax::cpu

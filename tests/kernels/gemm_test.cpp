@@ -1,0 +1,235 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm_tile.h"
+
+namespace triax {
+namespace {
+
+constexpr float kCanary = 123.5f;
+
+/// Operands of one product with gaps between rows, at any distance from an aligned address.
+struct Problem {
+  Gemm op;
+  std::vector<float> a, b, c, bias;
+
+  Problem(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta, bool with_bias, int64_t gap = 3,
+          int64_t shift = 0, unsigned seed = 1) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    const int64_t lda = (ta ? m : k) + gap, ldb = (tb ? k : n) + gap, ldc = n + gap;
+    a.assign(static_cast<size_t>((ta ? k : m) * lda + shift), 0);
+    b.assign(static_cast<size_t>((tb ? n : k) * ldb + shift), 0);
+    c.assign(static_cast<size_t>(m * ldc + shift), kCanary);
+    bias.assign(static_cast<size_t>(n + shift), 0);
+    // Drawn by logical index, so that equal problems in other places hold equal values.
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t p = 0; p < k; ++p) a[shift + (ta ? p * lda + i : i * lda + p)] = normal(random);
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t j = 0; j < n; ++j) b[shift + (tb ? j * ldb + p : p * ldb + j)] = normal(random);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        c[shift + i * ldc + j] =
+            beta == 0 ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(normal(random));
+    for (int64_t j = 0; j < n; ++j) bias[shift + j] = normal(random);
+    op = {.transpose_a = ta,
+          .transpose_b = tb,
+          .m = m,
+          .n = n,
+          .k = k,
+          .a = a.data() + shift,
+          .lda = lda,
+          .b = b.data() + shift,
+          .ldb = ldb,
+          .c = c.data() + shift,
+          .ldc = ldc,
+          .beta = beta,
+          .bias = with_bias ? bias.data() + shift : nullptr};
+  }
+
+  float a_at(int64_t i, int64_t p) const {
+    return op.transpose_a ? op.a[p * op.lda + i] : op.a[i * op.lda + p];
+  }
+  float b_at(int64_t p, int64_t j) const {
+    return op.transpose_b ? op.b[j * op.ldb + p] : op.b[p * op.ldb + j];
+  }
+
+  /// C as plain loops in double give it, and the sum of the addends' sizes (the scale of rounding).
+  std::pair<double, double> expected(int64_t i, int64_t j) const {
+    double sum = op.beta != 0 ? op.c[i * op.ldc + j] : 0, size = std::abs(sum);
+    for (int64_t p = 0; p < op.k; ++p) {
+      const double product = static_cast<double>(a_at(i, p)) * b_at(p, j);
+      sum += product;
+      size += std::abs(product);
+    }
+    if (op.bias) sum += op.bias[j], size += std::abs(op.bias[j]);
+    return {sum, size};
+  }
+
+  /// The elements of C, without the gaps.
+  std::vector<float> result() const {
+    std::vector<float> out;
+    for (int64_t i = 0; i < op.m; ++i) out.insert(out.end(), op.c + i * op.ldc, op.c + i * op.ldc + op.n);
+    return out;
+  }
+};
+
+bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+}
+
+struct Named {
+  const char* name;
+  cpu::GemmTileFunction tile;
+};
+
+/// The instruction sets that this processor has.
+std::vector<Named> targets() {
+  std::vector<Named> out{{"generic", cpu::gemm_tile_generic}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    out.push_back({"avx2", cpu::gemm_tile_avx2});
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    out.push_back({"avx512", cpu::gemm_tile_avx512});
+#endif
+  return out;
+}
+
+void expect_close(const Problem& before, const Problem& after, const std::string& what) {
+  const double unit = std::ldexp(1.0, -24);
+  for (int64_t i = 0; i < before.op.m; ++i) {
+    for (int64_t j = 0; j < before.op.n; ++j) {
+      const auto [value, size] = before.expected(i, j);
+      const float got = after.op.c[i * after.op.ldc + j];
+      // Random signs: errors grow like the root of the number of sums.
+      const double bound = unit * size * std::sqrt(static_cast<double>(before.op.k) + 4) + 1e-30;
+      ASSERT_NEAR(got, value, bound) << what << " at " << i << ", " << j;
+    }
+    for (int64_t j = before.op.n; j < before.op.ldc; ++j)
+      ASSERT_EQ(after.op.c[i * after.op.ldc + j], kCanary) << what << " wrote past row " << i;
+  }
+}
+
+TEST(Gemm, MatchesPlainLoopsForEveryInstructionSet) {
+  const std::vector<std::array<int64_t, 3>> shapes{{1, 1, 1},   {5, 3, 7},     {6, 16, 8},    {14, 32, 16},
+                                                   {13, 33, 9}, {29, 47, 385}, {100, 65, 33}, {3, 130, 800}};
+  for (const Named& target : targets())
+    for (const auto& [m, n, k] : shapes)
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true})
+          for (const float beta : {0.0f, 1.0f})
+            for (const bool bias : {false, true}) {
+              const Problem before(ta, tb, m, n, k, beta, bias);
+              Problem after = before;
+              after.op.c = after.c.data();
+              target.tile(after.op, {0, m, 0, n});
+              expect_close(before, after,
+                           fmt::format("{} {}{} {}x{}x{} beta {} bias {}", target.name, ta ? 'T' : 'N',
+                                       tb ? 'T' : 'N', m, n, k, beta, bias));
+              if (HasFatalFailure()) return;
+            }
+}
+
+TEST(Gemm, MatchesPlainLoopsOnThreads) {
+  auto device = make_cpu_device(2);
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      const Problem before(ta, tb, 190, 450, 70, 1.0f, true);
+      Problem after = before;
+      after.op.c = after.c.data();
+      cpu::gemm(*device, after.op);
+      expect_close(before, after, fmt::format("{}{}", ta, tb));
+    }
+}
+
+TEST(Gemm, BitsDependNeitherOnThreadsNorOnPlace) {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      std::vector<float> first;
+      for (const int threads : {1, 2, 3})
+        for (const int64_t shift : {0, 1, 5})
+          for (const int64_t gap : {0, 6}) {
+            auto device = make_cpu_device(threads);
+            Problem problem(ta, tb, 201, 213, 400, ta ? 1.0f : 0.0f, !ta, gap, shift);
+            cpu::gemm(*device, problem.op);
+            const auto result = problem.result();
+            if (first.empty()) first = result;
+            ASSERT_TRUE(same_bits(first, result))
+                << threads << " threads, shift " << shift << ", gap " << gap;
+          }
+    }
+}
+
+TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
+  auto device = make_cpu_device(2);
+  for (const Named& target : targets())
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true}) {
+        const Problem before(ta, tb, 103, 97, 450, 1.0f, true);
+        Problem whole = before;
+        whole.op.c = whole.c.data();
+        target.tile(whole.op, {0, 103, 0, 97});
+        for (const auto& [row, rows, column, columns] : std::vector<std::array<int64_t, 4>>{{0, 1, 0, 97},
+                                                                                            {1, 1, 0, 97},
+                                                                                            {102, 1, 0, 97},
+                                                                                            {5, 17, 0, 97},
+                                                                                            {37, 64, 0, 97},
+                                                                                            {0, 103, 1, 1},
+                                                                                            {0, 103, 16, 33},
+                                                                                            {7, 20, 90, 7}}) {
+          Problem part = before;
+          Gemm op = part.op;
+          op.m = rows, op.n = columns;
+          op.a += ta ? row : row * op.lda;
+          op.b += tb ? column * op.ldb : column;
+          op.c = part.c.data() + row * op.ldc + column;
+          op.bias += column;
+          target.tile(op, {0, rows, 0, columns});
+          for (int64_t i = row; i < row + rows; ++i)
+            ASSERT_EQ(std::memcmp(part.c.data() + i * op.ldc + column, whole.c.data() + i * op.ldc + column,
+                                  static_cast<size_t>(columns) * sizeof(float)),
+                      0)
+                << target.name << " row " << i << " of " << row << " + " << rows;
+        }
+      }
+}
+
+TEST(Gemm, Avx2AndAvx512GiveTheSameBits) {
+  const auto all = targets();
+  if (all.size() < 3) GTEST_SKIP() << "this processor has no AVX-512";
+  Problem x(true, true, 61, 77, 900, 1.0f, true), y(true, true, 61, 77, 900, 1.0f, true);
+  all[1].tile(x.op, {0, 61, 0, 77});
+  all[2].tile(y.op, {0, 61, 0, 77});
+  EXPECT_TRUE(same_bits(x.result(), y.result()));
+}
+
+TEST(Gemm, EmptyDepthWritesTheBiasOrKeepsTheSum) {
+  auto device = make_cpu_device(1);
+  Problem write(false, true, 3, 20, 0, 0.0f, true), keep(false, true, 3, 20, 0, 1.0f, false);
+  const auto before = keep.result();
+  cpu::gemm(*device, write.op);
+  cpu::gemm(*device, keep.op);
+  for (int64_t i = 0; i < 3; ++i)
+    for (int64_t j = 0; j < 20; ++j) EXPECT_EQ(write.op.c[i * write.op.ldc + j], write.bias[j]);
+  EXPECT_TRUE(same_bits(before, keep.result()));
+  Problem none(false, true, 0, 20, 4, 0.0f, true);
+  cpu::gemm(*device, none.op);  // no rows: nothing is touched
+}
+
+TEST(Gemm, RefusesOtherBeta) {
+  auto device = make_cpu_device(1);
+  Problem problem(false, true, 2, 2, 2, 0.5f, false);
+  EXPECT_THROW(cpu::gemm(*device, problem.op), Error);
+}
+
+}  // namespace
+}  // namespace triax
