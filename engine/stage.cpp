@@ -117,7 +117,7 @@ void Stage::free_slot(const Action& action) {
 }
 
 Pass Stage::pass_of(const Action& action, const Slot& slot) const {
-  Pass pass{*context_, slot};
+  Pass pass{.context = *context_, .slot = slot};
   pass.batch = shape_.batch;
   pass.sequence = shape_.sequence;
   pass.ids = run_.micro_batches->ids.rows(action.micro_batch, 1).reshape({shape_.tokens()});
@@ -139,7 +139,7 @@ void Stage::logits(const Tensor& ids, const Tensor& logits) {
   check(chunks_.size() == 1 && chunks_[0].first() && chunks_[0].last() && context_->mesh.size("tp") == 1,
         "logits need a model on one rank");
   const Action action{ActionKind::forward, 0, 0};
-  Pass pass{*context_, take_slot(action)};
+  Pass pass{.context = *context_, .slot = take_slot(action)};
   pass.batch = shape_.batch;
   pass.sequence = shape_.sequence;
   pass.ids = ids;

@@ -33,8 +33,8 @@ struct Pass {
   Slot slot;
   int64_t batch = 0;     ///< B sequences
   int64_t sequence = 0;  ///< S tokens each
-  Tensor ids;            ///< [T] i32 input tokens; on stages that need them
-  Tensor targets;        ///< [T] i32 next tokens; negative: none
+  Tensor ids{};            ///< [T] i32 input tokens; on stages that need them
+  Tensor targets{};        ///< [T] i32 next tokens; negative: none
   /// Forward for a value alone (validation, generation): nothing is kept, no gradient is computed.
   bool evaluate = false;
   /// backward_input accumulates the weights' gradients too, under the messages that it starts. Otherwise they
@@ -42,7 +42,7 @@ struct Pass {
   bool weights_now = true;
   ExactSum* loss = nullptr;  ///< sum over tokens, added to by the head
   float loss_scale = 0;      ///< 1 / target tokens of the global batch
-  Tensor logits;  ///< [T, V] when set, the head writes the logits of an evaluation here (one tensor rank)
+  Tensor logits{};  ///< [T, V] when set, the head writes the logits of an evaluation here (one tensor rank)
 
   int64_t tokens() const { return batch * sequence; }
 };
