@@ -14,11 +14,11 @@ constexpr int64_t kBlock = 16;       // elements that are always computed togeth
 
 /// The step's constants, rounded to float once.
 struct Factors {
-  float keep, step, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root, epsilon, grad_scale;
+  float decay, step, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root, epsilon, grad_scale;
 };
 
 Factors factors_of(const AdamW& op) {
-  return {.keep = static_cast<float>(1.0 - static_cast<double>(op.lr) * op.weight_decay),
+  return {.decay = static_cast<float>(static_cast<double>(op.lr) * op.weight_decay),
           .step = static_cast<float>(static_cast<double>(op.lr) / op.bias_correction1),
           .beta1 = op.beta1,
           .one_minus_beta1 = static_cast<float>(1.0 - static_cast<double>(op.beta1)),
@@ -41,7 +41,9 @@ TRIAX_MULTIVERSION void update_blocks(int64_t blocks, float* __restrict weight, 
     const float v = f.beta2 * exp_avg_sq[i] + f.one_minus_beta2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
-    weight[i] = weight[i] * f.keep - f.step * m / (std::sqrt(v) * f.inverse_root + f.epsilon);
+    // The small terms first: the weight is rounded once.
+    const float change = f.step * m / (std::sqrt(v) * f.inverse_root + f.epsilon);
+    weight[i] -= f.decay * weight[i] + change;
   }
 }
 

@@ -37,13 +37,11 @@ struct BlockSum {
 /// a float is exact in double. Adding and subtracting 1.5 * 2^e rounds to a multiple of 2^(e - 52); what is
 /// rounded off is exact too. The windows are so wide that the sum of kBlock rounded values still fits 53
 /// bits, so each sum is exact in any order (pre-rounding: Demmel and Nguyen 2013, Rump et al. 2008).
-TRIAX_MULTIVERSION BlockSum sum_windows(const float* x, int64_t n, double shift_high, double shift_low,
-                                        const double* above, int levels_above) {
+TRIAX_MULTIVERSION BlockSum sum_windows(const float* x, int64_t n, double shift_high, double shift_low) {
   double high = 0, low = 0, rest = 0;
 #pragma omp simd reduction(+ : high, low, rest)
   for (int64_t i = 0; i < n; ++i) {
-    double square = static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    for (int l = 0; l < levels_above; ++l) square -= (square + above[l]) - above[l];
+    const double square = static_cast<double>(x[i]) * static_cast<double>(x[i]);
     const double upper = (square + shift_high) - shift_high;
     const double remainder = square - upper;
     const double lower = (remainder + shift_low) - shift_low;
@@ -58,25 +56,20 @@ TRIAX_MULTIVERSION BlockSum sum_windows(const float* x, int64_t n, double shift_
 void add_squares(const float* x, int64_t n, ExactSum& sum) {
   const uint32_t largest = largest_magnitude(x, n);
   if (largest == 0) return;
-  if (largest >= kInfinity) {
-    for (int64_t i = 0; i < n; ++i) sum.add(static_cast<double>(x[i]) * static_cast<double>(x[i]));
-    return;
+  if (largest < kInfinity) {
+    // The windows' lowest bits: a value below 2^top becomes less than 2^(53 - kBlockBits) times that.
+    constexpr int window = 53 - kBlockBits - 1;
+    const int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1);
+    const auto shift = [](int lowest) { return std::ldexp(1.5, lowest + 52); };
+    const BlockSum part = sum_windows(x, n, shift(top - window), shift(top - 2 * window));
+    if (part.rest == 0) {
+      sum.add(part.high);
+      sum.add(part.low);
+      return;
+    }
   }
-  // Each value is below 2^top. A window's lowest bit is top + kBlockBits - 53, so the next values are below
-  // half of that.
-  constexpr int window = 53 - kBlockBits - 1;
-  int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1);
-  double shifts[16];
-  const auto shift_of = [](int t) { return std::ldexp(1.5, t - window + 52); };
-  for (int level = 0;; level += 2) {
-    shifts[level] = shift_of(top);
-    shifts[level + 1] = shift_of(top - window);
-    const BlockSum part = sum_windows(x, n, shifts[level], shifts[level + 1], shifts, level);
-    sum.add(part.high);
-    sum.add(part.low);
-    if (part.rest == 0) return;
-    top -= 2 * window;
-  }
+  // Values of very different size, or not finite, one by one.
+  for (int64_t i = 0; i < n; ++i) sum.add(static_cast<double>(x[i]) * static_cast<double>(x[i]));
 }
 
 }  // namespace

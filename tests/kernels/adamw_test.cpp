@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/cpu.h"
+
+namespace triax {
+namespace {
+
+struct State {
+  std::vector<float> weight, grad, exp_avg, exp_avg_sq;
+};
+
+State random_state(size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  State s;
+  for (size_t i = 0; i < n; ++i) {
+    s.weight.push_back(normal(random));
+    s.grad.push_back(0.1f * normal(random));
+    s.exp_avg.push_back(0.1f * normal(random));
+    s.exp_avg_sq.push_back(0.01f * std::pow(normal(random), 2.0f));
+  }
+  return s;
+}
+
+AdamW operation(State& s, size_t begin, size_t n, int step) {
+  return {.n = static_cast<int64_t>(n),
+          .weight = s.weight.data() + begin,
+          .grad = s.grad.data() + begin,
+          .exp_avg = s.exp_avg.data() + begin,
+          .exp_avg_sq = s.exp_avg_sq.data() + begin,
+          .lr = 3e-3f,
+          .beta1 = 0.9f,
+          .beta2 = 0.95f,
+          .epsilon = 1e-8f,
+          .weight_decay = 0.1f,
+          .bias_correction1 = static_cast<float>(1 - std::pow(0.9, step)),
+          .bias_correction2 = static_cast<float>(1 - std::pow(0.95, step)),
+          .grad_scale = 0.7f};
+}
+
+bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+}
+
+TEST(AdamW, MatchesTorchInDouble) {
+  auto device = make_cpu_device(2);
+  const size_t n = 1003;
+  State s = random_state(n, 1);
+  s.exp_avg.assign(n, 0);
+  s.exp_avg_sq.assign(n, 0);
+  s.grad[5] = 0;  // a parameter without a gradient: only decay
+  std::vector<double> weight(s.weight.begin(), s.weight.end()), m(n, 0), v(n, 0);
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal;
+  for (int step = 1; step <= 10; ++step) {
+    cpu::adamw(*device, operation(s, 0, n, step));
+    // torch.optim.AdamW, _single_tensor_adamw, line by line.
+    for (size_t i = 0; i < n; ++i) {
+      const double g = static_cast<double>(s.grad[i]) * static_cast<double>(0.7f);
+      weight[i] *= 1 - 3e-3 * 0.1;
+      m[i] += (g - m[i]) * (1 - 0.9);
+      v[i] = v[i] * 0.95 + g * g * (1 - 0.95);
+      const double denominator = std::sqrt(v[i]) / std::sqrt(1 - std::pow(0.95, step)) + 1e-8;
+      weight[i] -= 3e-3 / (1 - std::pow(0.9, step)) * m[i] / denominator;
+    }
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(s.weight[i], weight[i], 6e-8 * (step + 1) * (std::abs(weight[i]) + 0.03))
+          << "step " << step << " at " << i;
+      ASSERT_NEAR(s.exp_avg[i], m[i], 1e-6 * (std::abs(m[i]) + 0.1 * std::abs(s.grad[i])));
+      ASSERT_NEAR(s.exp_avg_sq[i], v[i], 2e-6 * v[i]);
+    }
+    for (size_t i = 0; i < n; ++i)
+      if (i != 5) s.grad[i] = 0.1f * normal(random);
+  }
+}
+
+TEST(AdamW, BitsDependNeitherOnThreadsNorOnPlace) {
+  const size_t n = 150001;
+  auto one = make_cpu_device(1);
+  State whole = random_state(n, 2);
+  cpu::adamw(*one, operation(whole, 0, n, 3));
+  std::mt19937 random(4);
+  for (const int threads : {1, 2, 3}) {
+    auto device = make_cpu_device(threads);
+    for (const size_t longest : {40, 5000, 100000}) {
+      State parts = random_state(n, 2);
+      for (size_t begin = 0; begin < n;) {
+        const size_t count = std::min<size_t>(n - begin, 1 + random() % longest);
+        cpu::adamw(*device, operation(parts, begin, count, 3));
+        begin += count;
+      }
+      ASSERT_TRUE(same_bits(parts.weight, whole.weight)) << threads << " threads, pieces up to " << longest;
+      ASSERT_TRUE(same_bits(parts.exp_avg, whole.exp_avg));
+      ASSERT_TRUE(same_bits(parts.exp_avg_sq, whole.exp_avg_sq));
+    }
+  }
+}
+
+TEST(AdamW, LeavesTheNeighboursAlone) {
+  auto device = make_cpu_device(1);
+  const State before = random_state(100, 3);
+  State s = before;
+  cpu::adamw(*device, operation(s, 10, 21, 1));
+  for (const size_t i : {9, 31}) {
+    EXPECT_EQ(s.weight[i], before.weight[i]);
+    EXPECT_EQ(s.exp_avg[i], before.exp_avg[i]);
+    EXPECT_EQ(s.exp_avg_sq[i], before.exp_avg_sq[i]);
+  }
+  for (const size_t i : {10, 30}) EXPECT_NE(s.weight[i], before.weight[i]);
+  EXPECT_TRUE(same_bits(s.grad, before.grad));
+}
+
+}  // namespace
+}  // namespace triax

@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/cpu.h"
+
+namespace triax {
+namespace {
+
+std::vector<float> normal(size_t n, unsigned seed, float scale = 1e-3f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> draw(0, scale);
+  std::vector<float> x(n);
+  for (auto& v : x) v = draw(random);
+  return x;
+}
+
+/// Every float there is, but for the infinite: signs, exponents and mantissas at random.
+std::vector<float> any_finite(size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<float> x;
+  while (x.size() < n) {
+    const float v = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    if (std::isfinite(v)) x.push_back(v);
+  }
+  return x;
+}
+
+double norm_of(Device& device, const float* x, size_t n) {
+  ExactSum sum;
+  cpu::squared_norm(device, {static_cast<int64_t>(n), x, &sum});
+  return sum.value();
+}
+
+/// Element by element: exact_sum_test shows that this is the sum rounded once.
+double truth_of(const std::vector<float>& x) {
+  ExactSum sum;
+  for (const float v : x) sum.add(static_cast<double>(v) * v);
+  return sum.value();
+}
+
+TEST(SquaredNorm, IsExact) {
+  auto device = make_cpu_device(2);
+  for (const size_t n : {0, 1, 2, 100, 2047, 2049, 70001, 200000}) {
+    const auto plain = normal(n, 1), wild = any_finite(n, 2);
+    EXPECT_EQ(norm_of(*device, plain.data(), n), truth_of(plain)) << n;
+    EXPECT_EQ(norm_of(*device, wild.data(), n), truth_of(wild)) << n;
+  }
+  // Few enough bits for a second truth.
+  const auto x = normal(5000, 3);
+  long double sum = 0;
+  for (const float v : x) sum += static_cast<long double>(v) * v;
+  EXPECT_NEAR(norm_of(*device, x.data(), x.size()), static_cast<double>(sum),
+              1e-15 * static_cast<double>(sum));
+}
+
+TEST(SquaredNorm, TakesTheEndsOfTheRange) {
+  auto device = make_cpu_device(1);
+  const float largest = std::numeric_limits<float>::max(),
+              smallest = std::numeric_limits<float>::denorm_min();
+  for (const float scale : {largest, smallest, std::numeric_limits<float>::min()}) {
+    const std::vector<float> x(3000, scale);
+    EXPECT_EQ(norm_of(*device, x.data(), x.size()), 3000 * (static_cast<double>(scale) * scale));
+  }
+  // A window's upper edge, where rounding carries.
+  const std::vector<float> edge(2048, std::nextafter(2.0f, 0.0f));
+  EXPECT_EQ(norm_of(*device, edge.data(), edge.size()), truth_of(edge));
+  std::vector<float> both(2048, smallest);
+  both[17] = largest;
+  EXPECT_EQ(norm_of(*device, both.data(), both.size()), truth_of(both));
+}
+
+TEST(SquaredNorm, BitsDoNotDependOnTheSplit) {
+  const auto x = normal(300000, 5);
+  std::mt19937 random(9);
+  auto one = make_cpu_device(1);
+  const double whole = norm_of(*one, x.data(), x.size());
+  for (const int threads : {1, 2, 3}) {
+    auto device = make_cpu_device(threads);
+    for (int round = 0; round < 5; ++round) {
+      ExactSum sum;
+      for (size_t begin = 0; begin < x.size();) {
+        const size_t n = std::min<size_t>(x.size() - begin, 1 + random() % 100000);
+        cpu::squared_norm(*device, {static_cast<int64_t>(n), x.data() + begin, &sum});
+        begin += n;
+      }
+      ASSERT_EQ(std::bit_cast<uint64_t>(sum.value()), std::bit_cast<uint64_t>(whole));
+    }
+  }
+}
+
+TEST(SquaredNorm, TellsOfValuesThatAreNotFinite) {
+  auto device = make_cpu_device(2);
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()})
+    for (const size_t place : {0, 2047, 99999}) {
+      auto x = normal(100000, 1);
+      x[place] = bad;
+      EXPECT_TRUE(std::isnan(norm_of(*device, x.data(), x.size())));
+    }
+}
+
+TEST(Add, AddsAnyLength) {
+  auto device = make_cpu_device(2);
+  for (const size_t n : {0, 1, 17, 65537, 200001}) {
+    const auto x = normal(n, 1), before = normal(n, 2);
+    auto y = before;
+    cpu::add(*device, {static_cast<int64_t>(n), x.data(), y.data()});
+    for (size_t i = 0; i < n; ++i) ASSERT_EQ(y[i], before[i] + x[i]) << i;
+  }
+}
+
+TEST(FindNonFinite, GivesTheFirst) {
+  auto device = make_cpu_device(2);
+  const auto find = [&](const std::vector<float>& x) {
+    int64_t index = -7;
+    cpu::find_non_finite(*device, {static_cast<int64_t>(x.size()), x.data(), &index});
+    return index;
+  };
+  EXPECT_EQ(find({}), -1);
+  auto x = any_finite(200001, 4);
+  x[3] = std::numeric_limits<float>::max();
+  EXPECT_EQ(find(x), -1);
+  x[200000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(find(x), 200000);
+  x[150000] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(find(x), 150000);
+  x[65536] = -std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(find(x), 65536);
+  x[0] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(find(x), 0);
+}
+
+}  // namespace
+}  // namespace triax
