@@ -1,0 +1,29 @@
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/about.h"
+
+// What a machine without a GPU can show: the library was linked with everything it needs, opens, and says
+// what it is made of and what is missing.
+TEST(CudaLink, AnswersWithoutAGpu) {
+  void* library = dlopen(TRIAX_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto about = reinterpret_cast<decltype(&triax_cuda_about)>(dlsym(library, "triax_cuda_about"));
+  ASSERT_NE(about, nullptr) << dlerror();
+
+  TriaxCudaAbout found = {-1, -1, -1, -1, -1};
+  const char* missing = about(&found);
+  EXPECT_GE(found.runtime, 12000);
+  EXPECT_GE(found.cublaslt, 120000);
+  EXPECT_GE(found.nccl, 21000);
+  EXPECT_GE(found.driver, 0);
+  if (found.devices == 0) {
+    ASSERT_NE(missing, nullptr);
+    EXPECT_STRNE(missing, "");
+    RecordProperty("missing", missing);
+  } else {
+    EXPECT_GT(found.devices, 0);
+    EXPECT_EQ(missing, nullptr) << missing;
+    EXPECT_GT(found.driver, 0);
+  }
+}
