@@ -56,7 +56,8 @@ class Stage final : public StageOperations {
     Tensor buffer[2];
     Pending pending[2];
     int next = 0;
-    // finish() has waited, or an exception is on its way and the messages are abandoned: nothing can throw here.
+    // finish() has waited, or an exception is on its way and the messages are abandoned: nothing can throw
+    // here.
     ~Outbox() noexcept {}
     /// A buffer whose message is done.
     Tensor take();

@@ -83,8 +83,8 @@ void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
     op.n = piece.end - piece.begin;
     op.weight = weights + piece.begin;
     op.grad = grads + piece.begin;
-    op.exp_avg = exp_avg(piece);
-    op.exp_avg_sq = exp_avg_sq(piece);
+    op.exp_avg = exp_avg_at(piece.begin);
+    op.exp_avg_sq = exp_avg_sq_at(piece.begin);
     op.lr = static_cast<float>(learning_rate);
     op.beta1 = static_cast<float>(beta1);
     op.beta2 = static_cast<float>(beta2);

@@ -30,13 +30,12 @@ class Optimizer {
   /// weights are gathered over the data axis.
   void update(int64_t step, double learning_rate, double grad_scale);
 
-  /// First and second moment of a piece of the partition that update() works on (own slices, or everything
-  /// with ZeRO-0).
+  /// The partition that update() works on: own slices, or everything with ZeRO-0.
   const ZeroPartition& updated() const { return zero_stage_ ? own_ : all_; }
-  float* exp_avg(const ZeroPartition::Piece& piece) const { return moments_[exp_avg_].f32() + piece.local; }
-  float* exp_avg_sq(const ZeroPartition::Piece& piece) const {
-    return moments_[exp_avg_sq_].f32() + piece.local;
-  }
+  /// First and second moment of the element at a flat offset that lies in updated(); the moments of a slice
+  /// are contiguous.
+  float* exp_avg_at(int64_t flat) const { return moments_[exp_avg_].f32() + updated().local(flat); }
+  float* exp_avg_sq_at(int64_t flat) const { return moments_[exp_avg_sq_].f32() + updated().local(flat); }
 
  private:
   void sum_copies();

@@ -19,8 +19,18 @@ ZeroPartition::ZeroPartition(const ParamStore& params, int shards, int shard) {
           {{static_cast<int>(i), begin, end, begin - entry.offset}, elements_ + begin - slice.begin});
     }
     slices_.push_back(slice);
+    local_begin_.push_back(elements_);
     elements_ += length;
   }
+}
+
+int64_t ZeroPartition::local(int64_t flat) const {
+  const auto after =
+      std::upper_bound(slices_.begin(), slices_.end(), flat,
+                       [](int64_t f, const ParamStore::Bucket& slice) { return f < slice.begin; });
+  check(after != slices_.begin() && flat < std::prev(after)->end,
+        "element {} is not in this rank's ZeRO slices", flat);
+  return local_begin_[static_cast<size_t>(after - slices_.begin() - 1)] + flat - std::prev(after)->begin;
 }
 
 }  // namespace triax

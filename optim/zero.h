@@ -23,16 +23,15 @@ class ZeroPartition {
   const std::vector<ParamStore::Bucket>& slices() const { return slices_; }
   /// Elements of all slices.
   int64_t elements() const { return elements_; }
-  /// The parts of parameters in the slices, in flat order, without padding. `local` is the position of
-  /// `begin` in a buffer that holds the slices one behind the other.
-  struct Piece : ParamRange {
-    int64_t local;
-  };
-  const std::vector<Piece>& pieces() const { return pieces_; }
+  /// The parts of parameters in the slices, in flat order, without padding.
+  const std::vector<ParamRange>& pieces() const { return pieces_; }
+  /// Position of a flat offset in a buffer that holds the slices one behind the other.
+  int64_t local(int64_t flat) const;
 
  private:
   std::vector<ParamStore::Bucket> slices_;
-  std::vector<Piece> pieces_;
+  std::vector<ParamRange> pieces_;
+  std::vector<int64_t> local_begin_;  // of each slice
   int64_t elements_ = 0;
 };
 

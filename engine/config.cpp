@@ -1,0 +1,92 @@
+#include "engine/config.h"
+
+#include <limits>
+
+#include "core/fields.h"
+
+namespace triax {
+
+const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
+  static const FieldTable<TrainingConfig> table = [] {
+    using C = TrainingConfig;
+    constexpr double largest = std::numeric_limits<int32_t>::max();
+    FieldTable<C> t;
+    t.add("steps", &C::steps, "Steps of the whole job.").must_be_given().at_least(1).at_most(1e15);
+    t.add("global_batch_size", &C::global_batch_size, "Sequences per step.")
+        .must_be_given()
+        .at_least(1)
+        .at_most(largest);
+    t.add("micro_batch_size", &C::micro_batch_size, "Sequences per micro-batch per data rank.")
+        .must_be_given()
+        .at_least(1)
+        .at_most(largest);
+    t.add("sequence_length", &C::sequence_length, "Tokens per sequence.").at_least(1).at_most(largest);
+    t.add("precision", &C::precision,
+          "Of weights and activations; bf16 keeps fp32 master weights and gradients.")
+        .one_of({"fp32", "bf16"});
+    t.add("recompute", &C::recompute, "What is computed again in the backward pass instead of kept.")
+        .one_of({"none", "selective", "full"});
+    t.add("partition_activations", &C::partition_activations,
+          "With recompute full: cut the kept inputs over the tensor group.");
+    t.add("device", &C::device, "Where the ranks compute.").one_of({"auto", "cpu", "cuda"});
+    t.add("threads", &C::threads, "Compute threads per rank; 0: the host's cores / its ranks, at least 1.")
+        .at_least(0)
+        .at_most(4096);
+    return t;
+  }();
+  return table;
+}
+
+const FieldTable<LoggingConfig>& fields_of(const LoggingConfig*) {
+  static const FieldTable<LoggingConfig> table = [] {
+    using C = LoggingConfig;
+    FieldTable<C> t;
+    t.add("interval", &C::interval, "Steps between two lines on the console.").at_least(1);
+    t.add("tensorboard", &C::tensorboard, "Write event files for TensorBoard.");
+    t.add("trace", &C::trace, "Write a Chrome/Perfetto trace of one step, per rank.");
+    return t;
+  }();
+  return table;
+}
+
+const FieldTable<DebugConfig>& fields_of(const DebugConfig*) {
+  static const FieldTable<DebugConfig> table = [] {
+    using C = DebugConfig;
+    FieldTable<C> t;
+    t.add("dump_gradients_at", &C::dump_gradients_at,
+          "Steps whose gradients, averaged over the batch and before clipping, are written to "
+          "<output_dir>/gradients.")
+        .at_least(1);
+    t.add("dump_batches_at", &C::dump_batches_at, "Steps whose tokens are written to <output_dir>/batches.")
+        .at_least(1);
+    t.add("check_collectives", &C::check_collectives,
+          "Compare the order of the ranks' calls to collectives while running.");
+    return t;
+  }();
+  return table;
+}
+
+const FieldTable<RunConfig>& fields_of(const RunConfig*) {
+  static const FieldTable<RunConfig> table = [] {
+    using C = RunConfig;
+    FieldTable<C> t;
+    t.add("name", &C::name, "Name of the job.");
+    t.add("output_dir", &C::output_dir, "Folder of everything that the run leaves behind.")
+        .derived("runs/<name>");
+    t.add("seed", &C::seed, "Initial weights, dropout and the order of samples are functions of it.")
+        .at_least(0);
+    t.add("model", &C::model, "The model's shape.");
+    t.add("parallel", &C::parallel, "How the ranks are split.");
+    t.add("training", &C::training, "How long, in what batches and how to compute.");
+    t.add("optimizer", &C::optimizer, "How weights are updated.");
+    t.add("lr_schedule", &C::lr_schedule, "The learning rate over the steps.");
+    t.add("data", &C::data, "What to train on.");
+    t.add("checkpoint", &C::checkpoint, "What is saved, and where to go on from.");
+    t.add("logging", &C::logging, "What is reported while running.");
+    t.add("debug", &C::debug, "Aids for checking a job.");
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace triax

@@ -1,0 +1,128 @@
+#include "engine/job.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/fields.h"
+#include "engine/legal.h"
+
+namespace triax {
+
+namespace {
+
+std::string absolute(const std::string& path) {
+  if (path.empty()) return path;
+  std::string text = std::filesystem::absolute(path).lexically_normal().string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
+void resolve_paths(RunConfig& c) {
+  c.output_dir = absolute(c.output_dir.empty() ? "runs/" + c.name : c.output_dir);
+  c.checkpoint.dir = absolute(c.checkpoint.dir.empty() ? c.output_dir + "/checkpoints" : c.checkpoint.dir);
+  if (c.checkpoint.resume != "auto" && c.checkpoint.resume != "never")
+    c.checkpoint.resume = absolute(c.checkpoint.resume);
+  for (auto* sources : {&c.data.train, &c.data.validation})
+    for (DataSource& source : *sources) source.path = absolute(source.path);
+}
+
+// Defaults that depend on other keys.
+void resolve_defaults(RunConfig& c, const FieldReport& report) {
+  if (!report.has("model.num_key_value_heads")) c.model.num_key_value_heads = c.model.num_attention_heads;
+  if (!report.has("model.tie_word_embeddings"))
+    c.model.tie_word_embeddings = c.model.architecture == Architecture::gpt2;
+  auto& lr = c.lr_schedule;
+  if (!report.has("lr_schedule.decay_steps")) lr.decay_steps = c.training.steps;
+  if (lr.name == "wsd" && !report.has("lr_schedule.decay_start"))
+    lr.decay_start = std::min(lr.decay_steps,
+                              std::max({int64_t{1}, lr.warmup_steps, lr.decay_steps - lr.decay_steps / 10}));
+}
+
+// auto: ranks / (tensor * pipeline), 1 without a number of ranks; stays 0 where that is no whole number.
+void resolve_data(ParallelConfig& p, int ranks) {
+  const int64_t stage = int64_t{p.tensor} * p.pipeline;
+  if (p.data != 0) return;
+  if (ranks == 0)
+    p.data = 1;
+  else if (ranks % stage == 0)
+    p.data = static_cast<int>(ranks / stage);
+}
+
+}  // namespace
+
+RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
+                   const JobRanks& ranks, std::vector<std::string>& problems) {
+  RunConfig config;
+  FieldReport report;
+  ConfigNode root = ConfigNode::map();
+  for (const std::string& file : files) merge(root, read_yaml(file, report.problems));
+  const bool broken = !report.problems.empty();  // what a broken file lacks is not the job's fault
+  for (const std::string& set : sets) set_value(root, set, report.problems);
+  if (!broken) {
+    read_fields(root, config, report);
+    const int asked = ranks.launched ? ranks.launched : ranks.requested;
+    const std::string from = ranks.launched ? "the launcher" : "--ranks";
+    if (ranks.launched && ranks.requested && ranks.launched != ranks.requested)
+      report.problems.push_back(
+          fmt::format("--ranks {} disagrees with the {} processes of the launcher; leave "
+                      "--ranks out, or start {}",
+                      ranks.requested, ranks.launched, ranks.requested));
+    resolve_defaults(config, report);
+    resolve_paths(config);
+    resolve_data(config.parallel, asked);
+    check_legal(config, asked, from, report);
+    check_files(config, report);
+    for (std::string& sentence : unsupported(config)) report.problems.push_back(std::move(sentence));
+  }
+  problems.insert(problems.end(), report.problems.begin(), report.problems.end());
+  return config;
+}
+
+RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
+                   const JobRanks& ranks) {
+  std::vector<std::string> problems;
+  RunConfig config = load_job(files, sets, ranks, problems);
+  if (problems.size() == 1) fail_usage("{}", problems[0]);
+  if (!problems.empty()) {
+    std::string list;
+    for (const std::string& p : problems) list += "\n  - " + p;
+    fail_usage("the job has {} problems:{}", problems.size(), list);
+  }
+  return config;
+}
+
+std::string to_yaml(const RunConfig& config) {
+  return to_yaml(write_fields(config));
+}
+std::string to_json(const RunConfig& config) {
+  return to_json(write_fields(config));
+}
+std::string job_schema() {
+  return to_json(schema_of<RunConfig>("Triax job file"));
+}
+
+RunConfig config_from_yaml(const std::string& text, const std::string& source) {
+  RunConfig config;
+  FieldReport report;
+  const ConfigNode root = parse_yaml(text, source, report.problems);
+  if (report.problems.empty()) read_fields(root, config, report);
+  check(report.problems.empty(), "{}", report.problems.empty() ? "" : report.problems[0]);
+  return config;
+}
+
+int world_size(const RunConfig& config) {
+  return config.parallel.tensor * config.parallel.pipeline * config.parallel.data;
+}
+
+int compute_threads(const RunConfig& config, int local_size) {
+  if (config.training.threads > 0) return config.training.threads;
+  cpu_set_t set;
+  const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::max(1, cores / std::max(1, local_size));
+}
+
+}  // namespace triax

@@ -1,0 +1,40 @@
+#include "engine/job_data.h"
+
+#include <fmt/format.h>
+
+namespace triax {
+
+namespace {
+
+std::unique_ptr<SampleOrder> open(const std::vector<DataSource>& sources, const RunConfig& config,
+                                  EpochOrder order) {
+  if (sources.empty()) return nullptr;
+  std::vector<std::shared_ptr<const TokenSource>> files;
+  std::vector<double> weights;
+  for (const DataSource& source : sources) {
+    files.push_back(open_tokens(source.path));
+    weights.push_back(source.weight);
+  }
+  return std::make_unique<SampleOrder>(std::move(files), weights, config.training.sequence_length,
+                                       static_cast<uint64_t>(config.seed), order);
+}
+
+void add_fingerprints(const SampleOrder* order, const char* name, DataFingerprints& out) {
+  for (size_t i = 0; order && i < order->sources().size(); ++i)
+    out[fmt::format("{}.{}", name, i)] = order->sources()[i]->fingerprint();
+}
+
+}  // namespace
+
+JobData::JobData(const RunConfig& config)
+    : train(open(config.data.train, config, EpochOrder::shuffled)),
+      validation(open(config.data.validation, config, EpochOrder::sequential)) {}
+
+DataFingerprints JobData::fingerprints() const {
+  DataFingerprints prints;
+  add_fingerprints(train.get(), "train", prints);
+  add_fingerprints(validation.get(), "validation", prints);
+  return prints;
+}
+
+}  // namespace triax

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+
+#include "data/sampler.h"
+#include "engine/config.h"
+#include "engine/resume.h"
+
+namespace triax {
+
+/// The token files of a job and the order of their samples.
+struct JobData {
+  explicit JobData(const RunConfig& config);
+  std::unique_ptr<SampleOrder> train;
+  std::unique_ptr<SampleOrder> validation;  ///< null without validation data
+  /// Of every source's content; reads the files.
+  DataFingerprints fingerprints() const;
+};
+
+}  // namespace triax

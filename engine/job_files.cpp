@@ -1,0 +1,77 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "engine/legal.h"
+
+namespace triax {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_text(const std::string& path) {
+  return fs::path(path).extension() == ".txt";
+}
+
+// Why a file cannot be read; empty when it can.
+std::string why_unreadable(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return "no such file";
+  if (error) return error.message();
+  if (!fs::is_regular_file(status)) return "not a regular file";
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::strerror(errno);
+  close(file);
+  return "";
+}
+
+void check_source(const RunConfig& config, const std::string& key, const std::string& path,
+                  FieldReport& report) {
+  if (report.bad.count(key)) return;
+  const std::string why = why_unreadable(path);
+  if (!why.empty()) {
+    report.problems.push_back(fmt::format("{}: {}: {}", key, path, why));
+    return;
+  }
+  if (!is_text(path)) return;
+  const auto bytes = static_cast<int64_t>(fs::file_size(path));
+  const int64_t s = config.training.sequence_length;
+  if (!report.bad.count("training.sequence_length") && bytes < s + 1)
+    report.problems.push_back(fmt::format(
+        "{}: {} has {} bytes, a sample takes training.sequence_length + 1 = {}; {}", key, path, bytes, s + 1,
+        bytes > 1 ? fmt::format("sequence_length can be 1 to {}", bytes - 1) : "name a longer file"));
+  if (!report.bad.count("model.vocab_size") && config.model.vocab_size < 256)
+    report.problems.push_back(
+        fmt::format("{}: {} is read as bytes, which needs model.vocab_size of at least 256; it is {}", key,
+                    path, config.model.vocab_size));
+}
+
+}  // namespace
+
+void check_files(const RunConfig& config, FieldReport& report) {
+  if (config.data.train.empty() && !report.bad.count("data.train"))
+    report.problems.push_back("data.train: the list is empty; name at least one source: [{path: FILE}]");
+  for (size_t i = 0; i < config.data.train.size(); ++i)
+    check_source(config, fmt::format("data.train[{}].path", i), config.data.train[i].path, report);
+  for (size_t i = 0; i < config.data.validation.size(); ++i)
+    check_source(config, fmt::format("data.validation[{}].path", i), config.data.validation[i].path, report);
+
+  const std::string& resume = config.checkpoint.resume;
+  std::error_code error;
+  if (resume != "auto" && resume != "never" && !fs::is_directory(resume, error))
+    report.problems.push_back(fmt::format(
+        "checkpoint.resume: {}: no such folder; resume can be auto, never or the path of a checkpoint",
+        resume));
+  for (const auto& [key, path] :
+       {std::pair{"output_dir", config.output_dir}, std::pair{"checkpoint.dir", config.checkpoint.dir}})
+    if (fs::exists(path, error) && !fs::is_directory(path, error))
+      report.problems.push_back(fmt::format("{}: {} exists and is not a folder", key, path));
+}
+
+}  // namespace triax

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace triax {
+
+/// One line of metrics.jsonl, and of the console.
+struct StepMetrics {
+  int64_t step = 0;
+  double loss = 0, grad_norm = 0, learning_rate = 0;
+  int64_t tokens = 0;            ///< target tokens so far
+  int64_t consumed_samples = 0;  ///< after this step
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double tflops = 0;  ///< model FLOPs per rank and second, in 10^12
+  std::optional<double> validation_loss;
+  int64_t peak_bytes = 0;
+};
+
+/// The object of one step with 17 significant digits, without the line's end.
+std::string to_json_line(const StepMetrics& metrics);
+
+/// Appends to metrics.jsonl, a line per step, each flushed.
+class MetricsFile {
+ public:
+  /// Opens `path`; lines after `resumed_step`, and a last line that was cut off, are removed first, so that
+  /// each step stands once. An older file is replaced atomically.
+  MetricsFile(const std::string& path, int64_t resumed_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void append(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
+
+/// The console's progress: on a terminal the latest step under a progress bar that is redrawn in place, in a
+/// pipe plain lines.
+class StepConsole {
+ public:
+  /// Writes to `out`; `interval` steps between lines.
+  StepConsole(std::FILE* out, int64_t first_step, int64_t last_step, int64_t interval);
+  void step(const StepMetrics& metrics);
+  /// Another line, without disturbing the bar.
+  void say(const std::string& line);
+  /// Leaves the bar behind.
+  void finish();
+
+ private:
+  std::string eta(const StepMetrics& metrics) const;
+  void draw_bar(const StepMetrics& metrics);
+
+  std::FILE* out_;
+  bool terminal_;
+  int64_t first_, last_, interval_;
+  double mean_seconds_ = 0;
+  bool bar_ = false;
+};
+
+}  // namespace triax

@@ -1,0 +1,116 @@
+#include "engine/resume.h"
+
+#include <algorithm>
+
+#include "core/fields.h"
+
+namespace triax {
+
+namespace {
+
+using Flat = std::map<std::string, std::string>;
+
+void flatten(const ConfigNode& node, const std::string& key, Flat& out) {
+  if (node.kind == ConfigNode::Kind::map) {
+    for (const auto& [name, value] : node.entries) flatten(value, key.empty() ? name : key + "." + name, out);
+  } else if (node.kind == ConfigNode::Kind::list) {
+    std::string text;
+    for (const ConfigNode& item : node.items) text += (text.empty() ? "" : ", ") + item.text;
+    out[key] = "[" + text + "]";
+  } else {
+    out[key] = node.kind == ConfigNode::Kind::null ? "null" : node.text;
+  }
+}
+
+bool starts_with(const std::string& key, std::string_view section) {
+  return key.compare(0, section.size(), section) == 0;
+}
+
+ChangeClass classify(const std::string& key) {
+  static const char* const free_keys[] = {"name",
+                                          "output_dir",
+                                          "parallel.",
+                                          "checkpoint.",
+                                          "logging.",
+                                          "debug.",
+                                          "training.steps",
+                                          "training.micro_batch_size",
+                                          "training.device",
+                                          "training.recompute",
+                                          "training.threads",
+                                          "training.partition_activations",
+                                          "data.validation_interval",
+                                          "data.validation_batches",
+                                          "model.initializer_range"};
+  for (const char* free : free_keys)
+    if (key == free || (std::string_view(free).back() == '.' && starts_with(key, free)))
+      return ChangeClass::free;
+  if (key == "model.hidden_dropout" || key == "model.layer_norm_epsilon" || key == "model.rms_norm_eps")
+    return ChangeClass::mathematics;
+  return starts_with(key, "model.") ? ChangeClass::impossible : ChangeClass::mathematics;
+}
+
+}  // namespace
+
+std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataFingerprints& data_before,
+                                            const RunConfig& now, const DataFingerprints& data_now) {
+  Flat old_keys, new_keys;
+  // What follows from other keys is not a change of its own: decay_steps defaults to the steps.
+  RunConfig was = before;
+  if (was.lr_schedule.decay_steps == was.training.steps &&
+      now.lr_schedule.decay_steps == now.training.steps && (was.lr_schedule.name == "constant"))
+    was.lr_schedule.decay_steps = now.lr_schedule.decay_steps;
+  flatten(write_fields(was), "", old_keys);
+  flatten(write_fields(now), "", new_keys);
+  for (Flat* keys : {&old_keys, &new_keys}) keys->erase("data.train"), keys->erase("data.validation");
+  auto weights = [](const std::vector<DataSource>& sources, const std::string& name, Flat& out) {
+    for (size_t i = 0; i < sources.size(); ++i)
+      out[fmt::format("data.{}.{}.weight", name, i)] = fmt::format("{}", sources[i].weight);
+  };
+  weights(before.data.train, "train", old_keys);
+  weights(now.data.train, "train", new_keys);
+  for (const auto& [key, print] : data_before) old_keys["data." + key + " (content)"] = print;
+  for (const auto& [key, print] : data_now) new_keys["data." + key + " (content)"] = print;
+
+  std::vector<ConfigChange> changes;
+  Flat all = old_keys;
+  all.insert(new_keys.begin(), new_keys.end());
+  for (const auto& [key, unused] : all) {
+    const auto a = old_keys.find(key), b = new_keys.find(key);
+    const std::string from = a == old_keys.end() ? "(none)" : a->second,
+                      to = b == new_keys.end() ? "(none)" : b->second;
+    const bool validation = starts_with(key, "data.validation");  // measures, and changes nothing
+    if (from != to) changes.push_back({key, from, to, validation ? ChangeClass::free : classify(key)});
+  }
+  return changes;
+}
+
+std::string describe(const std::vector<ConfigChange>& changes) {
+  std::string text;
+  const std::pair<ChangeClass, const char*> classes[] = {
+      {ChangeClass::free, "changed freely"},
+      {ChangeClass::mathematics, "changes the mathematics"},
+      {ChangeClass::impossible, "does not fit the checkpoint"}};
+  for (const auto& [kind, title] : classes)
+    for (const ConfigChange& c : changes)
+      if (c.kind == kind) text += fmt::format("  {}: {}: {} -> {}\n", title, c.key, c.before, c.after);
+  return text;
+}
+
+void check_changes(const std::vector<ConfigChange>& changes, bool accept_changes) {
+  auto any = [&](ChangeClass kind) {
+    return std::any_of(changes.begin(), changes.end(), [&](const ConfigChange& c) { return c.kind == kind; });
+  };
+  if (any(ChangeClass::impossible))
+    fail_usage(
+        "this job can't resume from its checkpoint, because the model is another one:\n{}set the keys back, "
+        "or start "
+        "anew with checkpoint.resume: never or another output_dir",
+        describe(changes));
+  if (any(ChangeClass::mathematics) && !accept_changes)
+    fail_usage(
+        "resuming would change what is computed:\n{}set the keys back, or run again with --accept-changes",
+        describe(changes));
+}
+
+}  // namespace triax

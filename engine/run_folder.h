@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "comm/communicator.h"
+#include "engine/config.h"
+
+namespace triax {
+
+/// The folder of a run: made, or, with checkpoint.resume: never and checkpoints in it, moved aside first
+/// ("<output_dir>.old-1"). Also writes job.yaml. Collective.
+class RunFolder {
+ public:
+  RunFolder(const RunConfig& config, Communicator& world);
+  std::string log_path(int rank) const;
+  std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
+  std::string tensorboard_dir() const { return dir_ + "/tensorboard"; }
+  /// "<output_dir>/<kind>/step-00000012.h5".
+  std::string dump_path(const std::string& kind, int64_t step) const;
+  /// Where an older run was moved to; empty when there was none.
+  const std::string& moved_to() const { return moved_to_; }
+
+ private:
+  std::string dir_, moved_to_;
+};
+
+}  // namespace triax

@@ -1,0 +1,62 @@
+#include "engine/state.h"
+
+namespace triax {
+
+namespace {
+
+// A range of a parameter, as the boxes that are contiguous in it.
+void append(std::vector<StatePiece>& out, StateKind kind, const ParamStore::Entry& entry,
+            const ParamRange& range, float* data) {
+  for (const Box& box :
+       boxes_of_range(entry.box, range.first_in_box, range.first_in_box + range.end - range.begin)) {
+    out.push_back({kind, entry.spec.name, entry.spec.global, box, data});
+    data += box.numel();
+  }
+}
+
+template <class Visit>
+void for_each_counted(Trainer& trainer, const ZeroPartition& partition, const Visit& visit) {
+  for (const auto& piece : partition.pieces()) {
+    const auto& entry = trainer.params().entries()[static_cast<size_t>(piece.entry)];
+    if (entry.counted) visit(entry, piece);
+  }
+}
+
+}  // namespace
+
+std::vector<StatePiece> pieces_to_save(Trainer& trainer) {
+  std::vector<StatePiece> out;
+  Optimizer& optimizer = trainer.optimizer();
+  for_each_counted(trainer, optimizer.partition(), [&](const auto& entry, const auto& piece) {
+    append(out, StateKind::weight, entry, piece, trainer.params().weights().f32() + piece.begin);
+    append(out, StateKind::exp_avg, entry, piece, optimizer.exp_avg_at(piece.begin));
+    append(out, StateKind::exp_avg_sq, entry, piece, optimizer.exp_avg_sq_at(piece.begin));
+  });
+  return out;
+}
+
+std::vector<StatePiece> pieces_to_load(Trainer& trainer, bool weights_only) {
+  std::vector<StatePiece> out;
+  Optimizer& optimizer = trainer.optimizer();
+  for (const auto& entry : trainer.params().entries())
+    if (entry.primary < 0 && !empty(entry.box))
+      out.push_back({StateKind::weight, entry.spec.name, entry.spec.global, entry.box,
+                     trainer.params().weights().f32() + entry.offset});
+  if (weights_only) return out;
+  for (const auto& piece : optimizer.updated().pieces()) {
+    const auto& entry = trainer.params().entries()[static_cast<size_t>(piece.entry)];
+    append(out, StateKind::exp_avg, entry, piece, optimizer.exp_avg_at(piece.begin));
+    append(out, StateKind::exp_avg_sq, entry, piece, optimizer.exp_avg_sq_at(piece.begin));
+  }
+  return out;
+}
+
+std::vector<StatePiece> gradient_pieces(Trainer& trainer) {
+  std::vector<StatePiece> out;
+  for_each_counted(trainer, trainer.optimizer().partition(), [&](const auto& entry, const auto& piece) {
+    append(out, StateKind::weight, entry, piece, trainer.params().grads().f32() + piece.begin);
+  });
+  return out;
+}
+
+}  // namespace triax

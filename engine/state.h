@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/state.h"
+#include "engine/trainer.h"
+
+namespace triax {
+
+/// What this rank writes into a checkpoint: its own ZeRO slices of the weights and moments that it counts.
+/// Over all ranks every logical element appears once.
+std::vector<StatePiece> pieces_to_save(Trainer& trainer);
+/// What this rank needs of one: all its weights, copies included, and (unless weights_only) the moments that
+/// it updates.
+std::vector<StatePiece> pieces_to_load(Trainer& trainer, bool weights_only = false);
+/// The logical parts of this rank's own slices of the gradients that it counts, after their reduction
+/// (StateKind is of no meaning here).
+std::vector<StatePiece> gradient_pieces(Trainer& trainer);
+
+}  // namespace triax

@@ -1,0 +1,272 @@
+#include "engine/train.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/writer.h"
+#include "core/log.h"
+#include "data/loader.h"
+#include "engine/dump.h"
+#include "engine/job.h"
+#include "engine/job_data.h"
+#include "engine/metrics.h"
+#include "engine/plan.h"
+#include "engine/resume.h"
+#include "engine/run_folder.h"
+#include "model/gpt.h"
+
+namespace triax {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// One rank's run of a job: everything that outlives a step.
+class Run {
+ public:
+  Run(const RunConfig& config, Communicator& world, int local_size, const StopFlag& stop,
+      const TrainRequest& request)
+      : config_(config),
+        world_(world),
+        stop_(stop),
+        request_(request),
+        folder_(config, world),
+        log_(folder_.log_path(world.rank()), world.rank()),
+        device_(make_cpu_device(compute_threads(config, local_size))),
+        mesh_(grid_of(config), world, mesh_needs(config)),
+        plan_(plan_rank(config, world.rank())),
+        trainer_(config, mesh_, *device_, cpu_kernels(), plan_.scratch_bytes),
+        data_(config),
+        loader_(*data_.train, rows_of_this_rank()) {}
+
+  Outcome train();
+
+ private:
+  BatchRows rows_of_this_rank() const {
+    return BatchRows::of_data_rank(config_.training.global_batch_size, mesh_.coordinate("dp"),
+                                   mesh_.size("dp"));
+  }
+  bool leads() const { return world_.rank() == 0; }
+  void announce();
+  void restore();
+  void save(int64_t step);
+  StepMetrics one_step(int64_t step);
+  double validate();
+  void dump_step_batch(int64_t step, const int32_t* rows);
+  Votes my_votes() const;
+
+  RunConfig config_;
+  Communicator& world_;
+  const StopFlag& stop_;
+  TrainRequest request_;
+  RunFolder folder_;
+  Log log_;
+  std::unique_ptr<Device> device_;
+  Mesh mesh_;
+  RankPlan plan_;
+  Trainer trainer_;
+  JobData data_;
+  Loader loader_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<StepConsole> console_;
+  int64_t step_ = 0, consumed_samples_ = 0;
+  int64_t saved_step_ = -1;
+  double last_loss_ = 0;
+  Votes votes_{};
+};
+
+void Run::announce() {
+  if (!leads()) return;
+  const ModelConfig& m = config_.model;
+  log_.console("{}: {:.1f} M parameters, {} layers, hidden {}, vocabulary {}", config_.name,
+               static_cast<double>(parameter_count(m)) / 1e6, m.num_hidden_layers, m.hidden_size,
+               m.vocab_size);
+  log_.console("{}", group_table(mesh_.grid()));
+  log_.console("schedule {}, {} micro-batches of {} sequences; {} compute {} per rank",
+               config_.parallel.schedule, trainer_.rows_per_step() / config_.training.micro_batch_size,
+               config_.training.micro_batch_size, device_->threads().size(),
+               device_->threads().size() == 1 ? "thread" : "threads");
+  log_.console("memory of rank 0, bytes:\n{}", memory_table(plan_.memory));
+  if (!folder_.moved_to().empty())
+    log_.console("checkpoint.resume is never: the older run was moved to {}", folder_.moved_to());
+}
+
+void Run::restore() {
+  std::string path;  // rank 0 looks, all load what it found
+  collectively(world_, [&] {
+    if (!leads() || config_.checkpoint.resume == "never") return;
+    if (config_.checkpoint.resume != "auto") {
+      path = config_.checkpoint.resume;
+      return;
+    }
+    const FoundCheckpoint found = find_checkpoint(config_.checkpoint.dir);
+    for (const std::string& problem : found.problems)
+      log_.error("{}; an older checkpoint is used if there is one", problem);
+    if (found.info) path = found.info->folder.string();
+  });
+  broadcast_bytes(world_, path, 0);
+  if (path.empty()) {
+    trainer_.initialise();
+    return;
+  }
+  const CheckpointInfo info = read_manifest(path);
+  DataFingerprints before;
+  if (info.extra.contains("data")) before = info.extra["data"].get<DataFingerprints>();
+  const auto changes = changes_on_resume(config_from_yaml(info.config, path + "/manifest.json"), before,
+                                         config_, data_.fingerprints());
+  check_changes(changes, request_.accept_changes);
+  std::vector<StatePiece> pieces = pieces_to_load(trainer_);
+  load_checkpoint(world_, path, pieces);
+  step_ = info.step;
+  consumed_samples_ = info.consumed_samples;
+  last_loss_ = info.extra.value("loss", 0.0);
+  if (std::filesystem::path(path).parent_path() == std::filesystem::path(config_.checkpoint.dir))
+    saved_step_ = step_;
+  if (!leads()) return;
+  log_.console("resumed from {}: step {}, {} samples, written by {}", path, step_, consumed_samples_,
+               info.grid.value("text", std::string("an unknown grid")));
+  if (const std::string text = describe(changes); !text.empty())
+    log_.console("changed since then:\n{}", text);
+}
+
+void Run::save(int64_t step) {
+  if (saved_step_ == step) return;
+  const auto start = Clock::now();
+  std::vector<StatePiece> pieces = pieces_to_save(trainer_);
+  SaveRequest save;
+  save.dir = config_.checkpoint.dir;
+  save.step = step;
+  save.consumed_samples = consumed_samples_;
+  save.config = to_yaml(config_);
+  for (const GridAxis& axis : mesh_.grid().axes()) save.grid[axis.name] = axis.size;
+  save.grid["text"] = to_string(mesh_.grid());
+  save.extra["loss"] = last_loss_;
+  save.extra["data"] = data_.fingerprints();
+  save.pieces = pieces;
+  save.keep = static_cast<int>(config_.checkpoint.keep);
+  save_checkpoint(world_, save);
+  saved_step_ = step;
+  if (leads()) console_->say(fmt::format("saved step {} in {:.2f} s", step, seconds_since(start)));
+}
+
+Votes Run::my_votes() const {
+  Votes votes{};
+  const int signal = stop_.signal.load();
+  if (signal == SIGINT) votes[static_cast<size_t>(Vote::interrupt)] = 1;
+  if (signal == SIGTERM) votes[static_cast<size_t>(Vote::terminate)] = 1;
+  if (signal == SIGUSR1) votes[static_cast<size_t>(Vote::user1)] = 1;
+  return votes;
+}
+
+void Run::dump_step_batch(int64_t step, const int32_t* rows) {
+  const bool writes = mesh_.first_stage() && mesh_.coordinate("tp") == 0;
+  const BatchRows mine = rows_of_this_rank();
+  dump_batch(folder_.dump_path("batches", step), world_, rows, mine.first_row, writes ? mine.rows : 0,
+             mine.global_batch, config_.training.sequence_length);
+}
+
+double Run::validate() {
+  const TrainingConfig& t = config_.training;
+  const BatchRows mine = rows_of_this_rank();
+  std::vector<int32_t> rows(static_cast<size_t>(mine.rows * (t.sequence_length + 1)));
+  ExactSum sum;
+  for (int64_t batch = 0; batch < config_.data.validation_batches; ++batch) {
+    for (int64_t r = 0; r < mine.rows; ++r)
+      data_.validation->read_sample(batch * t.global_batch_size + mine.first_row + r,
+                                    rows.data() + r * (t.sequence_length + 1));
+    trainer_.load_batch(rows.data());
+    trainer_.evaluate(sum);
+  }
+  return sum.value() /
+         static_cast<double>(config_.data.validation_batches * t.global_batch_size * t.sequence_length);
+}
+
+StepMetrics Run::one_step(int64_t step) {
+  const auto start = Clock::now();
+  const TrainingConfig& t = config_.training;
+  auto listed = [step](const std::vector<int64_t>& steps) {
+    return std::find(steps.begin(), steps.end(), step) != steps.end();
+  };
+  const auto rows = loader_.next(consumed_samples_);
+  if (listed(config_.debug.dump_batches_at)) dump_step_batch(step, rows.data());
+  trainer_.load_batch(rows.data());
+  trainer_.on_gradients(listed(config_.debug.dump_gradients_at) ? std::function<void()>([&] {
+    dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
+  })
+                                                                : nullptr);
+  const StepResult result = trainer_.step(step, my_votes());
+  votes_ = result.votes;
+  last_loss_ = result.loss;
+  consumed_samples_ += t.global_batch_size;
+
+  StepMetrics m;
+  m.step = step;
+  m.loss = result.loss;
+  m.grad_norm = result.grad_norm;
+  m.learning_rate = result.learning_rate;
+  m.consumed_samples = consumed_samples_;
+  m.tokens = consumed_samples_ * t.sequence_length;
+  m.step_seconds = seconds_since(start);
+  const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
+  m.tokens_per_second = tokens / m.step_seconds;
+  m.tflops = flops_per_token(config_.model, t.sequence_length) * m.tokens_per_second / world_.size() / 1e12;
+  int64_t peak = static_cast<int64_t>(trainer_.peak_bytes());
+  world_.all_reduce(Tensor::of(&peak, {1}), Tensor::of(&peak, {1}), ReduceOp::max).wait();
+  m.peak_bytes = peak;
+  return m;
+}
+
+Outcome Run::train() {
+  announce();
+  restore();
+  const int64_t steps = config_.training.steps;
+  if (leads()) {
+    metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_);
+    console_ = std::make_unique<StepConsole>(request_.quiet ? nullptr : stdout, step_ + 1, steps,
+                                             config_.logging.interval);
+  }
+  if (config_.checkpoint.save_initial) save(step_);
+  if (step_ >= steps && leads())
+    console_->say(fmt::format("step {} of {} is done: nothing left to do", step_, steps));
+  while (step_ < steps) {
+    StepMetrics metrics = one_step(step_ + 1);
+    ++step_;
+    const int64_t interval = config_.data.validation_interval;
+    if (data_.validation && (step_ % interval == 0 || step_ == steps)) metrics.validation_loss = validate();
+    if (leads()) {
+      metrics_->append(metrics);
+      console_->step(metrics);
+    }
+    const bool interrupted = votes_[static_cast<size_t>(Vote::interrupt)] > 0;
+    const bool stopped =
+        votes_[static_cast<size_t>(Vote::terminate)] + votes_[static_cast<size_t>(Vote::user1)] > 0;
+    if (step_ % config_.checkpoint.interval == 0 || step_ == steps || interrupted || stopped) save(step_);
+    if ((interrupted || stopped) && step_ < steps) {
+      if (leads()) {
+        console_->finish();
+        console_->say(fmt::format("stopped on request after step {}; the same command continues", step_));
+      }
+      return interrupted ? Outcome::interrupted : Outcome::stopped;
+    }
+  }
+  if (leads()) console_->finish();
+  return Outcome::finished;
+}
+
+}  // namespace
+
+Outcome run_rank(const RunConfig& config, Communicator& world, int, int local_size, const StopFlag& stop,
+                 const TrainRequest& request) {
+  Run run(config, world, local_size, stop, request);
+  return run.train();
+}
+
+}  // namespace triax

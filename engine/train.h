@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <csignal>
+
+#include "comm/communicator.h"
+#include "engine/config.h"
+
+namespace triax {
+
+/// Set by a signal handler, read by every rank at the end of each step; the ranks agree on it, so that any
+/// process may be the one that got the signal.
+struct StopFlag {
+  std::atomic<int> signal{0};  ///< SIGINT, SIGTERM, SIGUSR1, or 0
+};
+
+/// How a run that met no fault ended.
+enum class Outcome {
+  finished,     ///< all steps are done: exit 0
+  interrupted,  ///< SIGINT; a checkpoint was saved: exit 130
+  stopped,      ///< SIGTERM or SIGUSR1; a checkpoint was saved: exit 75
+};
+
+struct TrainRequest {
+  bool accept_changes = false;  ///< resume although keys that change the mathematics differ
+  bool quiet = false;           ///< no step lines
+};
+
+/// Runs a job on one rank, from resuming to the last checkpoint. `world` has the job's number of ranks;
+/// `local_size` of them share this host, this one as `local_rank`. Collective; throws Error on a fault.
+Outcome run_rank(const RunConfig& config, Communicator& world, int local_rank, int local_size,
+                 const StopFlag& stop, const TrainRequest& request = {});
+
+}  // namespace triax

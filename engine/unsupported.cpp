@@ -1,0 +1,34 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/legal.h"
+
+namespace triax {
+
+std::vector<std::string> unsupported(const RunConfig& c) {
+  std::vector<std::string> list;
+  const auto refuse = [&](bool asked, const std::string& what, const std::string& instead) {
+    if (asked)
+      list.push_back(fmt::format("{} is not supported by this version; it can be {}", what, instead));
+  };
+  const auto& p = c.parallel;
+  const auto& t = c.training;
+  refuse(p.sequence_parallel, "parallel.sequence_parallel: true", "false");
+  refuse(p.schedule != "gpipe" && p.schedule != "1f1b", "parallel.schedule: " + p.schedule, "gpipe or 1f1b");
+  refuse(p.virtual_stages > 1, fmt::format("parallel.virtual_stages: {}", p.virtual_stages), "1");
+  refuse(p.zero_shard_ranks != 0 && p.zero_shard_ranks != p.data,
+         fmt::format("parallel.zero_shard_ranks: {}", p.zero_shard_ranks), "auto");
+  refuse(t.precision != "fp32", "training.precision: " + t.precision, "fp32");
+  refuse(t.recompute != "none", "training.recompute: " + t.recompute, "none");
+  refuse(t.partition_activations, "training.partition_activations: true", "false");
+  refuse(t.device == "cuda", "training.device: cuda", "auto or cpu");
+  refuse(c.model.hidden_dropout != 0, fmt::format("model.hidden_dropout: {}", c.model.hidden_dropout), "0.0");
+  refuse(c.logging.trace, "logging.trace: true", "false");
+  for (const auto* sources : {&c.data.train, &c.data.validation})
+    for (const DataSource& s : *sources)
+      refuse(std::filesystem::path(s.path).extension() != ".txt", "data: " + s.path, "a .txt file");
+  return list;
+}
+
+}  // namespace triax
