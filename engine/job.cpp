@@ -59,8 +59,12 @@ RunConfig load_job(const std::vector<std::string>& files, const std::vector<std:
   RunConfig config;
   FieldReport report;
   ConfigNode root = ConfigNode::map();
-  for (const std::string& file : files) merge(root, read_yaml(file, report.problems));
-  const bool broken = !report.problems.empty();  // what a broken file lacks is not the job's fault
+  bool broken = false;  // what a file that could not be parsed lacks is not the job's fault
+  for (const std::string& file : files) {
+    const ConfigNode overlay = read_yaml(file, report.problems);
+    broken |= overlay.entries.empty();
+    merge(root, overlay);
+  }
   for (const std::string& set : sets) set_value(root, set, report.problems);
   if (!broken) {
     read_fields(root, config, report);

@@ -1,0 +1,22 @@
+#include "checkpoint/config.h"
+
+#include "core/fields.h"
+
+namespace triax {
+
+const FieldTable<CheckpointConfig>& fields_of(const CheckpointConfig*) {
+  static const FieldTable<CheckpointConfig> table = [] {
+    using C = CheckpointConfig;
+    FieldTable<C> t;
+    t.add("dir", &C::dir, "Folder of the checkpoints.").derived("<output_dir>/checkpoints");
+    t.add("interval", &C::interval, "Steps between two checkpoints; the last step always saves.").at_least(1);
+    t.add("keep", &C::keep, "Number of newest checkpoints that stay.").at_least(1);
+    t.add("async", &C::async, "Write in the background while training goes on.");
+    t.add("save_initial", &C::save_initial, "Also save the state that a run starts from.");
+    t.add("resume", &C::resume, "auto: the newest complete checkpoint; never; or the path of one.");
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace triax

@@ -1,0 +1,127 @@
+#include "core/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace triax {
+
+void FieldReport::add(const Origin& origin, const std::string& key, const std::string& problem) {
+  const std::string where = to_string(origin);
+  problems.push_back(where.empty() ? fmt::format("{}: {}", key, problem)
+                                   : fmt::format("{}: {}: {}", where, key, problem));
+  bad.insert(key);
+}
+
+namespace {
+
+std::string join(const std::string& section, const std::string& key) {
+  return section.empty() ? key : section + "." + key;
+}
+
+std::string leaf(const std::string& key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string::npos ? key : key.substr(dot + 1);
+}
+
+void put(ConfigNode& map, const std::string& key, ConfigNode value) {
+  map.entries.emplace_back(key, std::move(value));
+}
+
+}  // namespace
+
+void FieldTableBase::unknown(const ConfigNode& value, const std::string& key, const std::string& section,
+                             FieldReport& report) const {
+  // Nearest by edits; a key of another section counts as one edit further away.
+  std::string nearest;
+  int best = std::numeric_limits<int>::max();
+  const auto consider = [&](const std::string& candidate, int extra) {
+    const int distance = edit_distance(key, leaf(candidate)) + extra;
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  };
+  for (const Field& f : fields_) consider(join(section, f.key), 0);
+  for (const std::string& k : report.known) consider(k, 1);
+  report.add(value.origin, join(section, key),
+             fmt::format("unknown key; the nearest known key is {}", nearest));
+}
+
+void FieldTableBase::read(const ConfigNode& node, void* section, const std::string& key,
+                          FieldReport& report) const {
+  if (node.kind != ConfigNode::Kind::map && node.kind != ConfigNode::Kind::null) {
+    std::string keys;
+    for (const Field& f : fields_) keys += (keys.empty() ? "" : ", ") + f.key;
+    report.add(node.origin, key,
+               fmt::format("expected a mapping with the keys {}, got {}", keys, describe(node)));
+    for (const Field& f : fields_) report.bad.insert(join(key, f.key));
+    return;
+  }
+  for (const auto& [name, value] : node.entries) {
+    const bool known =
+        std::any_of(fields_.begin(), fields_.end(), [&](const Field& f) { return f.key == name; });
+    if (!known) unknown(value, name, key, report);
+  }
+  for (const Field& f : fields_) {
+    const std::string full = join(key, f.key);
+    const ConfigNode* value = node.find(f.key);
+    const bool is_section = f.type->table() != nullptr;
+    if (!value && is_section) {
+      ConfigNode empty;
+      empty.origin = node.origin;
+      f.type->read(empty, f.member(section), f.limits, full, report);
+    } else if (!value || (value->kind == ConfigNode::Kind::null && f.limits.nullable)) {
+      if (f.required) {
+        report.problems.push_back(
+            fmt::format("{}: missing; expected {} ({})", full, f.type->expected(f.limits), f.doc));
+        report.bad.insert(full);
+      }
+    } else {
+      report.given.insert(full);
+      f.type->read(*value, f.member(section), f.limits, full, report);
+    }
+  }
+}
+
+ConfigNode FieldTableBase::write(const void* section) const {
+  ConfigNode map = ConfigNode::map();
+  // member() is one function for reading and writing; writing only looks.
+  for (const Field& f : fields_)
+    put(map, f.key, f.type->write(f.member(const_cast<void*>(section)), f.limits));
+  return map;
+}
+
+ConfigNode FieldTableBase::schema() const {
+  ConfigNode properties = ConfigNode::map(), required = ConfigNode::list();
+  for (const Field& f : fields_) {
+    ConfigNode property = ConfigNode::map();
+    std::string doc = f.doc;
+    if (!f.default_words.empty()) doc += fmt::format(" Default: {}.", f.default_words);
+    put(property, "description", ConfigNode::scalar(doc, true));
+    const ConfigNode type = f.type->schema(f.limits);
+    property.entries.insert(property.entries.end(), type.entries.begin(), type.entries.end());
+    if (f.required)
+      required.items.push_back(ConfigNode::scalar(f.key, true));
+    else if (!f.type->table() && f.default_words.empty())
+      put(property, "default", f.type->write(f.member(const_cast<void*>(defaults_.get())), f.limits));
+    put(properties, f.key, std::move(property));
+  }
+  ConfigNode schema = ConfigNode::map();
+  put(schema, "type", ConfigNode::scalar("object", true));
+  put(schema, "additionalProperties", ConfigNode::scalar("false", false));
+  if (!required.items.empty()) put(schema, "required", std::move(required));
+  put(schema, "properties", std::move(properties));
+  return schema;
+}
+
+void FieldTableBase::list_keys(const std::string& prefix, std::vector<std::string>& keys) const {
+  for (const Field& f : fields_) {
+    const std::string full = join(prefix, f.key);
+    keys.push_back(full);
+    if (f.type->table()) f.type->table()->list_keys(full, keys);
+  }
+}
+
+}  // namespace triax

@@ -1,0 +1,43 @@
+#include "parallel/config.h"
+
+#include "core/fields.h"
+
+namespace triax {
+
+const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*) {
+  static const FieldTable<ParallelConfig> table = [] {
+    using C = ParallelConfig;
+    constexpr double most = 1 << 20;
+    FieldTable<C> t;
+    t.add("tensor", &C::tensor, "Ranks that share every layer's matrices.").at_least(1).at_most(most);
+    t.add("pipeline", &C::pipeline, "Stages that share the layers.").at_least(1).at_most(most);
+    t.add("data", &C::data, "Replicas that share the batch; auto is ranks / (tensor * pipeline).")
+        .zero_is("auto")
+        .at_least(1)
+        .at_most(most);
+    t.add("sequence_parallel", &C::sequence_parallel,
+          "Cut norms, residuals and dropout by sequence over the tensor ranks; needs tensor > 1.");
+    t.add("schedule", &C::schedule, "Order of forward and backward passes in the pipeline.")
+        .one_of({"gpipe", "1f1b", "interleaved", "zb-h1"});
+    t.add("virtual_stages", &C::virtual_stages,
+          "Model chunks per pipeline rank; more than 1 with interleaved.")
+        .at_least(1)
+        .at_most(most);
+    t.add("zero_stage", &C::zero_stage,
+          "1 shares the optimizer's state among the data ranks, 0 keeps it whole.")
+        .at_least(0)
+        .at_most(1);
+    t.add("zero_shard_ranks", &C::zero_shard_ranks,
+          "Data ranks that share one copy of the optimizer's state; auto is all of them, else a divisor of "
+          "data.")
+        .zero_is("auto")
+        .at_least(1)
+        .at_most(most);
+    t.add("allow_tensor_across_nodes", &C::allow_tensor_across_nodes,
+          "Accept a tensor group whose ranks are on several nodes.");
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace triax
