@@ -1,0 +1,208 @@
+#include "checkpoint/folders.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+
+#include "checkpoint/file_io.h"
+#include "checkpoint/shard.h"
+
+namespace triax {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* lock_name = "writer.lock";
+constexpr const char* temporary_prefix = ".tmp-step-";
+constexpr const char* removed_prefix = ".removed-";
+
+void ignore(std::error_code) {}
+
+// Swaps two folders' names in one step where kernel and filesystem can.
+bool exchange(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+bool is_good(const fs::path& folder, std::string* problem) {
+  try {
+    const CheckpointInfo info = read_complete(folder);
+    for (const FileRecord& f : info.files) verify_file(info, f);
+    return true;
+  } catch (const Error& e) {
+    *problem = e.what();
+    return false;
+  }
+}
+
+// True when the writer of a temporary folder is gone.
+bool is_abandoned(const fs::path& folder) {
+  const int fd = ::open((folder / lock_name).c_str(), O_RDWR | O_CLOEXEC);
+  if (fd >= 0) {
+    const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    ::close(fd);
+    return free;
+  }
+  // No lock: its writer died before it made one, or after it took it away to commit; or it is about to do so.
+  std::error_code error;
+  const auto written = fs::last_write_time(folder, error);
+  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(1);
+}
+
+}  // namespace
+
+std::string step_folder_name(int64_t step) {
+  return fmt::format("step-{:08}", step);
+}
+
+std::vector<StepFolder> step_folders(const fs::path& dir) {
+  std::vector<StepFolder> out;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.rfind("step-", 0) != 0) continue;
+    StepFolder folder{it->path(), 0, false};
+    const char* last = name.data() + name.size();
+    const auto [rest, wrong] = std::from_chars(name.data() + 5, last, folder.step);
+    folder.previous = std::string_view(rest, static_cast<size_t>(last - rest)) == ".previous";
+    std::error_code ignored;
+    if (wrong != std::errc{} || (rest != last && !folder.previous) || !it->is_directory(ignored)) continue;
+    out.push_back(std::move(folder));
+  }
+  check(!error || error == std::errc::no_such_file_or_directory, "can't list {}: {}", dir.string(),
+        error.message());
+  std::sort(out.begin(), out.end(), [](const StepFolder& a, const StepFolder& b) {
+    if (a.step != b.step) return a.step > b.step;
+    return a.previous != b.previous ? b.previous : a.path < b.path;
+  });
+  return out;
+}
+
+CheckpointInfo read_complete(const fs::path& folder) {
+  CheckpointInfo info = read_manifest(folder);
+  for (const FileRecord& f : info.files) {
+    std::error_code error;
+    const auto size = fs::file_size(folder / f.name, error);
+    if (error)
+      throw DamagedCheckpoint(fmt::format("{} is missing: {}", (folder / f.name).string(), error.message()));
+    if (static_cast<int64_t>(size) != f.size)
+      throw DamagedCheckpoint(
+          fmt::format("{} has {} bytes instead of {}", (folder / f.name).string(), size, f.size));
+  }
+  return info;
+}
+
+TemporaryFolder::TemporaryFolder(const fs::path& dir, int64_t step, const std::string& id)
+    : dir_(dir), name_(step_folder_name(step)), id_(id) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) fail("can't create folder {}: {}", dir.string(), error.message());
+  path_ = dir / fmt::format("{}{:08}-{}", temporary_prefix, step, id);
+  if (!fs::create_directory(path_, error))
+    fail("can't create folder {}: {}", path_.string(), error ? error.message() : "it exists");
+  lock_ = ::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) {
+    const std::string reason = errno_text(errno);
+    fs::remove_all(path_, error);
+    fail("can't create {}: {}", (path_ / lock_name).string(), reason);
+  }
+  // A filesystem without locks leaves the file unlocked: then only our own later saves could mistake the
+  // folder for a dead run's, and those come one after the other.
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) errno = 0;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  if (!committed_) {
+    std::error_code error;
+    fs::remove_all(path_, error);
+    ignore(error);
+  }
+  if (lock_ >= 0) ::close(lock_);
+}
+
+fs::path TemporaryFolder::commit(std::vector<std::string>& warnings) {
+  const fs::path final_path = dir_ / name_;
+  if (::unlink((path_ / lock_name).c_str()) != 0)
+    fail("can't remove {}: {}", (path_ / lock_name).string(), errno_text(errno));
+  sync_folder(path_);
+  std::error_code error;
+  fs::path replaced;
+  if (fs::exists(final_path, error)) {
+    std::string problem;
+    if (!is_good(final_path, &problem)) {
+      const fs::path aside = dir_ / fmt::format("damaged-{}-{}", name_, id_);
+      warnings.push_back(fmt::format("{} was there and is damaged ({}); it is kept as {}",
+                                     final_path.string(), problem, aside.filename().string()));
+      rename_path(final_path, aside);
+    } else if (exchange(path_, final_path)) {
+      replaced = path_;
+    } else {
+      replaced = dir_ / (name_ + ".previous");
+      fs::remove_all(replaced, error);
+      rename_path(final_path, replaced);
+    }
+  }
+  if (replaced != path_) rename_path(path_, final_path);
+  committed_ = true;
+  sync_folder(dir_);
+  if (!replaced.empty()) remove_folder(replaced);
+  return final_path;
+}
+
+std::vector<std::string> apply_retention(const fs::path& dir, int keep, const fs::path& just_saved,
+                                         std::vector<std::string>& warnings) {
+  std::vector<std::string> removed;
+  std::set<int64_t> complete;  // steps that are safe, so that a previous one of the same step may go
+  for (const StepFolder& folder : step_folders(dir)) {
+    try {
+      try {
+        read_complete(folder.path);
+      } catch (const Error&) {
+        continue;  // damaged, or of another version: not ours to delete
+      }
+      const bool surplus = folder.previous ? complete.count(folder.step) > 0
+                                           : keep > 0 && static_cast<int>(complete.size()) >= keep;
+      if (!surplus || folder.path == just_saved || complete.empty()) {
+        complete.insert(folder.step);
+        continue;
+      }
+      remove_folder(folder.path);
+      removed.push_back(folder.path.filename().string());
+    } catch (const std::exception& e) {
+      warnings.push_back(e.what());
+    }
+  }
+  return removed;
+}
+
+void remove_stale(const fs::path& dir, std::vector<std::string>& warnings) {
+  std::vector<fs::path> stale;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.rfind(removed_prefix, 0) == 0 ||
+        (name.rfind(temporary_prefix, 0) == 0 && is_abandoned(it->path())))
+      stale.push_back(it->path());
+  }
+  for (const fs::path& path : stale) {
+    fs::remove_all(path, error);
+    if (error) warnings.push_back(fmt::format("can't delete {}: {}", path.string(), error.message()));
+  }
+}
+
+void remove_folder(const fs::path& folder) {
+  const fs::path hidden =
+      folder.parent_path() / fmt::format("{}{}-{}", removed_prefix, folder.filename().string(), ::getpid());
+  rename_path(folder, hidden);
+  std::error_code error;
+  fs::remove_all(hidden, error);
+  if (error) fail("can't delete {}: {}", hidden.string(), error.message());
+}
+
+}  // namespace triax

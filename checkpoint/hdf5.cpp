@@ -1,0 +1,132 @@
+#include "checkpoint/hdf5.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "checkpoint/file_io.h"
+#include "core/error.h"
+
+namespace triax {
+namespace {
+
+// The lock of a library that has one global state; it guards nothing of ours.
+std::mutex& hdf5_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::string innermost_reason() {
+  std::string reason = "HDF5 gives no reason";
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
+        if (n == 0 && error->desc) *static_cast<std::string*>(out) = error->desc;
+        return 0;
+      },
+      &reason);
+  return reason;
+}
+
+int make_memory_file() {
+  const int fd = ::memfd_create("triax-hdf5", MFD_CLOEXEC);
+  if (fd < 0) fail("can't create a file in memory: {}", errno_text(errno));
+  return fd;
+}
+
+hid_t create_image(int fd) {
+  Hid access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "making file access properties");
+  check_hdf5(H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST), "choosing the file format");
+  // Large data start on pages; metadata lie together in large blocks instead of among the data.
+  check_hdf5(H5Pset_alignment(access, 65536, 4096), "setting the alignment");
+  check_hdf5(H5Pset_meta_block_size(access, 65536), "setting the metadata block size");
+  const std::string path = fmt::format("/proc/self/fd/{}", fd);
+  return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+}
+
+}  // namespace
+
+Hdf5Session::Hdf5Session() : lock_(hdf5_mutex()) {
+  H5Eget_auto2(H5E_DEFAULT, &print_, &print_data_);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+Hdf5Session::~Hdf5Session() {
+  H5Eset_auto2(H5E_DEFAULT, print_, print_data_);
+}
+
+Hid::Hid(hid_t id, Close close, std::string_view doing) : id_(id), close_(close) {
+  if (id < 0) fail("HDF5: {} failed: {}", doing, innermost_reason());
+}
+
+Hid::~Hid() {
+  if (id_ >= 0) close_(id_);
+}
+
+void Hid::close(std::string_view doing) {
+  check_hdf5(close_(std::exchange(id_, -1)), doing);
+}
+
+void check_hdf5(herr_t status, std::string_view doing) {
+  if (status < 0) fail("HDF5: {} failed: {}", doing, innermost_reason());
+}
+
+void write_attribute(hid_t object, const char* name, std::string_view value) {
+  Hid type(H5Tcopy(H5T_C_S1), H5Tclose, name);
+  check_hdf5(H5Tset_size(type, value.empty() ? 1 : value.size()), name);
+  check_hdf5(H5Tset_strpad(type, H5T_STR_NULLPAD), name);
+  check_hdf5(H5Tset_cset(type, H5T_CSET_UTF8), name);
+  Hid space(H5Screate(H5S_SCALAR), H5Sclose, name);
+  Hid attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
+  check_hdf5(H5Awrite(attribute, type, value.empty() ? "" : value.data()), name);
+}
+
+void write_attribute(hid_t object, const char* name, int64_t value) {
+  Hid space(H5Screate(H5S_SCALAR), H5Sclose, name);
+  Hid attribute(H5Acreate2(object, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
+  check_hdf5(H5Awrite(attribute, H5T_NATIVE_INT64, &value), name);
+}
+
+void write_attribute(hid_t object, const char* name, const Shape& value) {
+  Hid space = make_space(Shape{value.rank()});
+  Hid attribute(H5Acreate2(object, name, H5T_STD_I64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
+  check_hdf5(H5Awrite(attribute, H5T_NATIVE_INT64, value.begin()), name);
+}
+
+Hid make_space(const Shape& shape) {
+  std::array<hsize_t, Shape::max_rank> extents{};
+  for (int i = 0; i < shape.rank(); ++i) extents[static_cast<size_t>(i)] = static_cast<hsize_t>(shape[i]);
+  return Hid(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, "making a dataspace");
+}
+
+Hdf5Image::Hdf5Image() : fd_(make_memory_file()), file_(create_image(fd_), H5Fclose, "creating a file") {}
+
+Hdf5Image::~Hdf5Image() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void Hdf5Image::close() {
+  file_.close("closing a file");
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail("can't size a file in memory: {}", errno_text(errno));
+  size_ = status.st_size;
+}
+
+void Hdf5Image::read(int64_t offset, void* out, size_t bytes) const {
+  auto* p = static_cast<unsigned char*>(out);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd_, p, bytes, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      fail("reading a file in memory failed at byte {}: {}", offset, n < 0 ? errno_text(errno) : "it ends");
+    p += n;
+    offset += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+}  // namespace triax

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+
+namespace triax {
+
+/// Which shard of which checkpoint a file is; written into it as the attributes of its root.
+struct ShardIdentity {
+  std::string id;  ///< of the checkpoint
+  int64_t step = 0;
+  int index = 0, count = 1;
+
+  bool operator==(const ShardIdentity&) const = default;
+};
+
+/// "shard-00003-of-00008.h5".
+std::string shard_name(int index, int count);
+
+/// "/weight/layers.0.mlp.up.weight[0:64, 0:32]": the dataset of a box in a shard.
+std::string dataset_path(StateKind kind, std::string_view name, const Box& box);
+
+/// Writes <folder>/<shard name>: an HDF5 file with a contiguous dataset for each piece that is not empty,
+/// laid out in memory under the HDF5 lock and then written from first byte to last, fsynced. tensor[i] is the
+/// index of pieces[i]'s tensor for the record that is returned: size, checksum of all bytes, boxes with
+/// places and hashes.
+FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity& identity,
+                       std::span<const StatePiece> pieces, std::span<const int> tensor);
+
+/// Reads one shard from first byte to last and checks all that the manifest says about it: size, checksum,
+/// hash of each box, identity. Throws DamagedCheckpoint naming the file, what is wrong and the tensors
+/// concerned.
+void verify_file(const CheckpointInfo& info, const FileRecord& file);
+
+}  // namespace triax
