@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace triax::cpu {
+
+namespace {
+
+int64_t rows_per_task(int64_t f) {
+  return std::max<int64_t>(1, 16384 / std::max<int64_t>(f, 1));
+}
+
+// GELU's tanh form is z * sigmoid(2 v) with v = sqrt(2/pi) (z + 0.044715 z^3), since (1 + tanh v) / 2 =
+// sigmoid(2 v): one exponential, and no cancellation in the negative tail.
+constexpr float gelu_slope = 1.5957691216057308f;  // 2 sqrt(2/pi)
+constexpr float gelu_cubic = 0.044715f;
+
+/// e^(-2 v), kept finite so that e^(-2 v) * sigmoid(2 v) is 1 - sigmoid(2 v) everywhere.
+TRIAX_INLINE float gelu_exponential(float z) {
+  const float x = -gelu_slope * (z + gelu_cubic * z * z * z);
+  return exp_of(x > 80.0f ? 80.0f : x);
+}
+
+TRIAX_MULTIVERSION void gelu_rows(const BiasGeluForward& op, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const float *u = op.u + t * op.f, *bias = op.bias;
+    float* y = op.y + t * op.f;
+#pragma omp simd
+    for (int64_t i = 0; i < op.f; ++i) {
+      const float z = u[i] + bias[i];
+      y[i] = z / (1 + gelu_exponential(z));
+    }
+  }
+}
+
+TRIAX_MULTIVERSION void gelu_backward_rows(const BiasGeluBackward& op, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const float *u = op.u + t * op.f, *bias = op.bias, *dy = op.dy + t * op.f;
+    float* du = op.du + t * op.f;
+#pragma omp simd
+    for (int64_t i = 0; i < op.f; ++i) {
+      const float z = u[i] + bias[i], e = gelu_exponential(z), s = 1 / (1 + e);
+      const float slope = gelu_slope * (1 + 3 * gelu_cubic * z * z);
+      du[i] = dy[i] * (s + z * s * (e * s) * slope);
+    }
+  }
+}
+
+TRIAX_MULTIVERSION void swiglu_rows(const SwigluForward& op, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const float *gate = op.gu + t * 2 * op.f, *up = gate + op.f;
+    float* y = op.y + t * op.f;
+#pragma omp simd
+    for (int64_t i = 0; i < op.f; ++i) y[i] = gate[i] / (1 + exp_of(-gate[i])) * up[i];
+  }
+}
+
+TRIAX_MULTIVERSION void swiglu_backward_rows(const SwigluBackward& op, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const float *gate = op.gu + t * 2 * op.f, *up = gate + op.f, *dy = op.dy + t * op.f;
+    float *dgate = op.dgu + t * 2 * op.f, *dup = dgate + op.f;
+#pragma omp simd
+    for (int64_t i = 0; i < op.f; ++i) {
+      const float g = gate[i], x = up[i], d = dy[i], s = 1 / (1 + exp_of(-g));
+      dgate[i] = d * x * s * (1 + g * (1 - s));
+      dup[i] = d * (g * s);
+    }
+  }
+}
+
+}  // namespace
+
+void bias_gelu_forward(Device& device, const BiasGeluForward& op) {
+  device.threads().parallel_for(op.t, rows_per_task(op.f),
+                                [&](int64_t begin, int64_t end) { gelu_rows(op, begin, end); });
+}
+
+void bias_gelu_backward(Device& device, const BiasGeluBackward& op) {
+  device.threads().parallel_for(op.t, rows_per_task(op.f),
+                                [&](int64_t begin, int64_t end) { gelu_backward_rows(op, begin, end); });
+}
+
+void swiglu_forward(Device& device, const SwigluForward& op) {
+  device.threads().parallel_for(op.t, rows_per_task(op.f),
+                                [&](int64_t begin, int64_t end) { swiglu_rows(op, begin, end); });
+}
+
+void swiglu_backward(Device& device, const SwigluBackward& op) {
+  device.threads().parallel_for(op.t, rows_per_task(op.f),
+                                [&](int64_t begin, int64_t end) { swiglu_backward_rows(op, begin, end); });
+}
+
+}  // namespace triax::cpu

@@ -1,0 +1,68 @@
+#include <cstdint>
+
+#include "core/error.h"
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/cpu.h"
+
+namespace triax::cpu {
+
+namespace {
+
+const AttentionPieces& attention_pieces() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+    return attention_avx512();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return attention_avx2();
+#endif
+  return attention_generic();
+}
+
+template <class Op>
+void check_shape(const Op& op) {
+  check(op.head_size >= 1 && op.head_size <= attention_max_head,
+        "attention with a head size of {}: the CPU's kernels take 1 to {}; choose more heads or a smaller "
+        "hidden_size",
+        op.head_size, attention_max_head);
+  check(op.kv_heads >= 1 && op.heads % op.kv_heads == 0,
+        "attention with {} query heads on {} key-value heads: the former must be a multiple of the latter",
+        op.heads, op.kv_heads);
+}
+
+int64_t blocks_of(int64_t s) {
+  return (s + attention_block - 1) / attention_block;
+}
+
+}  // namespace
+
+void attention_forward(Device& device, const AttentionForward& op) {
+  check_shape(op);
+  const AttentionPieces& pieces = attention_pieces();
+  const int64_t blocks = blocks_of(op.s), heads = op.b * op.heads;
+  // Late blocks of queries see more keys: they go first, so that threads finish together.
+  device.threads().run(blocks * heads, [&](int64_t i) {
+    pieces.forward(op, i % heads / op.heads, i % op.heads, blocks - 1 - i / heads);
+  });
+}
+
+void attention_backward(Device& device, const AttentionBackward& op) {
+  check_shape(op);
+  const AttentionPieces& pieces = attention_pieces();
+  ThreadPool& threads = device.threads();
+  const int64_t blocks = blocks_of(op.s), kv_heads = op.b * op.kv_heads, heads = op.b * op.heads;
+  // Whole heads when they keep the threads busy, else pieces of heads, which compute the scores twice (5
+  // products against 7). Both give the same bits, so the choice may look at the number of threads.
+  const int64_t n = threads.size(), rounds = (kv_heads + n - 1) / n;
+  if (5 * rounds * n <= 7 * kv_heads) {
+    threads.run(kv_heads, [&](int64_t i) { pieces.backward(op, i / op.kv_heads, i % op.kv_heads); });
+    return;
+  }
+  threads.run(kv_heads * blocks, [&](int64_t i) {  // early blocks of keys are seen by more queries
+    pieces.backward_keys(op, i % kv_heads / op.kv_heads, i % op.kv_heads, i / kv_heads);
+  });
+  threads.run(heads * blocks, [&](int64_t i) {
+    pieces.backward_queries(op, i % heads / op.heads, i % op.heads, blocks - 1 - i / heads);
+  });
+}
+
+}  // namespace triax::cpu

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace triax::cpu {
+
+constexpr int64_t attention_block = 64;      ///< queries, and keys, of a block
+constexpr int64_t attention_max_head = 256;  ///< largest head size: buffers of a block live on the stack
+
+/// The pieces of attention for one instruction set. What a piece writes has the same bits whichever other
+/// pieces run, and keys and queries are met in ascending order of blocks everywhere.
+struct AttentionPieces {
+  /// Out and lse of one block of queries of one head.
+  void (*forward)(const AttentionForward&, int64_t batch, int64_t head, int64_t query_block);
+  /// All gradients of one key-value head and its query heads.
+  void (*backward)(const AttentionBackward&, int64_t batch, int64_t kv_head);
+  /// Gradients of one block of keys and values, and of one block of queries: together the same bits as
+  /// backward(), for 7/5 of its work, in pieces that can run at once.
+  void (*backward_keys)(const AttentionBackward&, int64_t batch, int64_t kv_head, int64_t key_block);
+  void (*backward_queries)(const AttentionBackward&, int64_t batch, int64_t head, int64_t query_block);
+};
+
+const AttentionPieces& attention_avx512();
+const AttentionPieces& attention_avx2();
+const AttentionPieces& attention_generic();
+
+}  // namespace triax::cpu

@@ -1,0 +1,418 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/vector_math.h"
+
+// Attention for one instruction set, after Dao et al., "FlashAttention" (2022) and its second version (2023).
+// Included by attention_{avx512,avx2,generic}.cpp, each of which compiles it for its own target; everything
+// is in an unnamed namespace, so that the linker can't swap one target's code for another's.
+//
+// Isa supplies: lanes, rows and vectors (a register tile is rows x lanes * vectors), Vector, Bits (unsigned
+// integers of the same size) and transpose(), which writes a square x square block transposed.
+namespace triax::cpu {
+
+namespace {
+
+template <class Isa>
+struct AttentionKernel {
+  using Vector = typename Isa::Vector;
+  using Bits = typename Isa::Bits;
+  static constexpr int lanes = Isa::lanes;
+  static constexpr int nr = Isa::lanes * Isa::vectors;
+  static constexpr int64_t side = attention_block;
+  static constexpr int64_t padded_head = (attention_max_head + nr - 1) / nr * nr;
+  static_assert(side % nr == 0);
+
+  /// A block of heads' rows [side][at most padded_head], and one of scores [side][side].
+  struct alignas(64) Rows {
+    float at[side * padded_head];
+  };
+  struct alignas(64) Scores {
+    float at[side * side];
+  };
+
+  static Vector load(const float* p) {
+    Vector v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+  static Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+  static Vector exp_of_lanes(Vector x) { return exp_lanes<Bits>(x); }
+
+  // ---- products of blocks that lie in buffers ----
+
+  /// What C holds before a product is added to it.
+  enum class Start { zero, loaded, scaled };
+
+  /// C[R, nr] = start + sum over k of A(i, k) * B[k, nr], as one chain of multiply-adds in ascending k for
+  /// each element. A(i, k) is a[i * lda + k], or a[k * lda + i] when it is stored by columns.
+  template <int R, bool by_columns, Start start>
+  [[gnu::noinline]] static void micro(int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb,
+                                      float* c, int64_t ldc, const float* scale) {
+    constexpr int vectors = Isa::vectors;
+    const int64_t row_step = by_columns ? 1 : lda, depth_step = by_columns ? lda : 1;
+    Vector sum[R][vectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) {
+        sum[i][j] = start == Start::zero ? Vector{} : load(c + i * ldc + j * lanes);
+        if (start == Start::scaled) sum[i][j] *= scale[i];
+      }
+#pragma GCC unroll 2
+    for (int64_t k = 0; k < depth; ++k) {
+      Vector row[vectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) row[j] = load(b + j * lanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) {
+        const Vector x = Vector{} + a[i * row_step];
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) sum[i][j] += x * row[j];
+      }
+      a += depth_step;
+      b += ldb;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) store(c + i * ldc + j * lanes, sum[i][j]);
+  }
+
+  /// micro() for 1 <= rows <= Isa::rows.
+  template <bool by_columns, Start start, int R = Isa::rows>
+  static void micro_rows(int64_t rows, int64_t depth, const float* a, int64_t lda, const float* b,
+                         int64_t ldb, float* c, int64_t ldc, const float* scale = nullptr) {
+    if constexpr (R > 1) {
+      if (rows < R) return micro_rows<by_columns, start, R - 1>(rows, depth, a, lda, b, ldb, c, ldc, scale);
+    }
+    micro<R, by_columns, start>(depth, a, lda, b, ldb, c, ldc, scale);
+  }
+
+  /// A panel [rows, nr] of scores: X[i] . Y[j] for rows [first, end) of X and the columns at `column` of Y,
+  /// which is stored transposed [d][side].
+  static void scores(int64_t first, int64_t end, int64_t column, int64_t d, const float* x, int64_t ldx,
+                     const float* y_transposed, float* out) {
+    for (int64_t i = first; i < end; i += Isa::rows)
+      micro_rows<false, Start::zero>(std::min<int64_t>(Isa::rows, end - i), d, x + i * ldx, ldx,
+                                     y_transposed + column, side, out + i * side + column, side);
+  }
+
+  // ---- moving rows of a head between memory and buffers ----
+
+  static int64_t padded(int64_t d) {
+    return (d + nr - 1) / nr * nr;
+  }
+
+  /// to[i][0, padded(d)) = scale * from[i * ld][0, d), zero beyond d.
+  static void pack(const float* from, int64_t ld, int64_t rows, int64_t d, float scale, float* to) {
+    const int64_t width = padded(d);
+    for (int64_t i = 0; i < rows; ++i, from += ld, to += width) {
+      for (int64_t k = 0; k < d; ++k) to[k] = from[k] * scale;
+      for (int64_t k = d; k < width; ++k) to[k] = 0;
+    }
+  }
+
+  /// to[i * ld][0, d) = from[i][0, d) * scale.
+  static void unpack(const float* from, int64_t rows, int64_t d, float scale, float* to, int64_t ld) {
+    const int64_t width = padded(d);
+    for (int64_t i = 0; i < rows; ++i, from += width, to += ld)
+      for (int64_t k = 0; k < d; ++k) to[k] = from[k] * scale;
+  }
+
+  /// to[k][i] = scale * from[i * ld + k] for rows i, zero for the missing rows of a block.
+  static void pack_transposed(const float* from, int64_t ld, int64_t rows, int64_t d, float scale,
+                              float* to) {
+    constexpr int64_t square = Isa::square;
+    const int64_t fast_rows = rows / square * square, fast_d = d / square * square;
+    for (int64_t k = 0; k < fast_d; k += square)
+      for (int64_t i = 0; i < fast_rows; i += square)
+        Isa::transpose(from + i * ld + k, ld, to + k * side + i, side);
+    for (int64_t k = 0; k < d; ++k) {
+      float* row = to + k * side;
+      for (int64_t i = k < fast_d ? fast_rows : 0; i < rows; ++i) row[i] = from[i * ld + k];
+      for (int64_t i = rows; i < side; ++i) row[i] = 0;
+      if (scale != 1)
+        for (int64_t i = 0; i < side; ++i) row[i] *= scale;
+    }
+  }
+
+  /// Where the rows of a head lie.
+  template <class Op>
+  struct Place {
+    explicit Place(const Op& op)
+        : s(op.s),
+          d(op.head_size),
+          heads(op.heads),
+          kv_heads(op.kv_heads),
+          row((heads + 2 * kv_heads) * d),
+          out_row(heads * d),
+          scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)))) {}
+    int64_t s, d, heads, kv_heads, row, out_row;
+    float scale;
+    int64_t blocks() const { return (s + side - 1) / side; }
+    int64_t length(int64_t block) const { return std::min(side, s - block * side); }
+    int64_t kv_of(int64_t head) const { return head / (heads / kv_heads); }
+    int64_t query(int64_t b, int64_t head, int64_t block) const {
+      return (b * s + block * side) * row + head * d;
+    }
+    int64_t key(int64_t b, int64_t kv, int64_t block) const { return query(b, heads + kv, block); }
+    int64_t value(int64_t b, int64_t kv, int64_t block) const {
+      return query(b, heads + kv_heads + kv, block);
+    }
+    int64_t out(int64_t b, int64_t head, int64_t block) const {
+      return (b * s + block * side) * out_row + head * d;
+    }
+    int64_t lse(int64_t b, int64_t head, int64_t block) const {
+      return (b * heads + head) * s + block * side;
+    }
+  };
+
+  // ---- forward ----
+
+  /// Running maximum and sum of each query of a block, and the factor by which a new maximum shrinks what was
+  /// summed before.
+  struct alignas(64) Running {
+    float maximum[side], sum[side], factor[side];
+  };
+
+  /// Scores [key][query] of `keys` keys become weights, exp(score - maximum); keys after their query, in a
+  /// block on the diagonal, get weight 0.
+  static void softmax(bool diagonal, int64_t keys, int64_t queries, float* scores, Running& run) {
+    for (int64_t q = 0; q < queries; q += lanes) {
+      float* column = scores + q;
+      const int64_t seen = diagonal ? std::min<int64_t>(keys, q + lanes) : keys;
+      if (diagonal)  // keys q + 1 .. q + lanes - 1 come after some of these queries
+        for (int64_t j = q + 1; j < seen; ++j)
+          for (int64_t i = 0; i < j - q; ++i) column[j * side + i] = -std::numeric_limits<float>::infinity();
+      const Vector before = load(run.maximum + q);
+      Vector maximum = before;
+      for (int64_t j = 0; j < seen; ++j) maximum = larger(load(column + j * side), maximum);
+      const Vector factor = exp_of_lanes(before - maximum);
+      Vector sum = load(run.sum + q) * factor;
+      for (int64_t j = 0; j < seen; ++j) {
+        const Vector weight = exp_of_lanes(load(column + j * side) - maximum);
+        store(column + j * side, weight);
+        sum += weight;
+      }
+      for (int64_t j = seen; j < keys; ++j) store(column + j * side, Vector{});
+      store(run.maximum + q, maximum);
+      store(run.sum + q, sum);
+      store(run.factor + q, factor);
+    }
+  }
+
+  static void forward(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
+    const Place place(op);
+    const int64_t d = place.d, width = padded(d), queries = place.length(query_block);
+    Rows query, key, value, out;  // query is transposed
+    Scores weights;               // [key][query], so that the softmax runs along lanes
+    Running run;
+    std::fill_n(run.maximum, side, -std::numeric_limits<float>::infinity());
+    std::fill_n(run.sum, side, 0.0f);
+    std::memset(out.at, 0, sizeof(float) * side * width);
+    pack_transposed(op.qkv + place.query(b, head, query_block), place.row, queries, d, place.scale, query.at);
+    for (int64_t block = 0; block <= query_block; ++block) {
+      const bool diagonal = block == query_block;
+      const int64_t keys = place.length(block), kv = place.kv_of(head);
+      pack(op.qkv + place.key(b, kv, block), place.row, keys, d, 1, key.at);
+      pack(op.qkv + place.value(b, kv, block), place.row, keys, d, 1, value.at);
+      for (int64_t q = 0; q < queries; q += nr)
+        scores(0, diagonal ? std::min<int64_t>(keys, q + nr) : keys, q, d, key.at, width, query.at,
+               weights.at);
+      softmax(diagonal, keys, queries, weights.at, run);
+      for (int64_t k = 0; k < width; k += nr)
+        for (int64_t q = 0; q < queries; q += Isa::rows) {
+          const int64_t rows = std::min<int64_t>(Isa::rows, queries - q);
+          micro_rows<true, Start::scaled>(rows, diagonal ? q + rows : keys, weights.at + q, side,
+                                          value.at + k, width, out.at + q * width + k, width, run.factor + q);
+        }
+    }
+    float* lse = op.lse + place.lse(b, head, query_block);
+    float* to = op.out + place.out(b, head, query_block);
+    for (int64_t q = 0; q < queries; ++q) {
+      lse[q] = run.maximum[q] + std::log(run.sum[q]);
+      unpack(out.at + q * width, 1, d, 1 / run.sum[q], to + q * place.out_row, 0);
+    }
+  }
+
+  // ---- backward ----
+
+  /// A block of keys and values; keys and values also transposed, [d][side].
+  struct KeyBlock {
+    Rows key_transposed, value_transposed, key;
+    Rows dkey, dvalue;
+    int64_t keys;
+  };
+  /// A block of queries. `query` is scaled by 1/sqrt(D).
+  struct QueryBlock {
+    Rows query, dout, dquery;
+    alignas(64) float lse[side], delta[side];  // delta = dout . out
+    int64_t queries;
+  };
+  struct Gradients {
+    Scores weights, dscores;  // [query][key]
+  };
+  enum class Wanted { all, keys, queries };
+
+  static void load_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block, Wanted wanted,
+                        KeyBlock& to) {
+    const Place place(op);
+    to.keys = place.length(block);
+    const float* key = op.qkv + place.key(b, kv, block);
+    pack_transposed(key, place.row, to.keys, place.d, 1, to.key_transposed.at);
+    pack_transposed(op.qkv + place.value(b, kv, block), place.row, to.keys, place.d, 1,
+                    to.value_transposed.at);
+    if (wanted != Wanted::keys) pack(key, place.row, to.keys, place.d, 1, to.key.at);
+    if (wanted != Wanted::queries) {
+      std::memset(to.dkey.at, 0, sizeof(float) * side * padded(place.d));
+      std::memset(to.dvalue.at, 0, sizeof(float) * side * padded(place.d));
+    }
+  }
+
+  static void store_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block,
+                         const KeyBlock& from) {
+    const Place place(op);
+    unpack(from.dkey.at, from.keys, place.d, 1, op.dqkv + place.key(b, kv, block), place.row);
+    unpack(from.dvalue.at, from.keys, place.d, 1, op.dqkv + place.value(b, kv, block), place.row);
+  }
+
+  static void load_queries(const AttentionBackward& op, int64_t b, int64_t head, int64_t block,
+                           QueryBlock& to) {
+    const Place place(op);
+    to.queries = place.length(block);
+    const float* dout = op.dout + place.out(b, head, block);
+    const float* out = op.out + place.out(b, head, block);
+    pack(op.qkv + place.query(b, head, block), place.row, to.queries, place.d, place.scale, to.query.at);
+    pack(dout, place.out_row, to.queries, place.d, 1, to.dout.at);
+    const float* lse = op.lse + place.lse(b, head, block);
+    for (int64_t q = 0; q < to.queries; ++q) {
+      const float *x = dout + q * place.out_row, *y = out + q * place.out_row;
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t k = 0; k < place.d; ++k) sum += x[k] * y[k];
+      to.delta[q] = sum;
+      to.lse[q] = lse[q];
+    }
+  }
+
+  /// What one block of queries and one block of keys give each other: weights and gradients of the scores,
+  /// then what is wanted of dvalue, dkey (added to) and dquery (added to unless `first`).
+  static void meet(bool diagonal, bool first, int64_t d, Wanted wanted, QueryBlock& q, KeyBlock& k,
+                   Gradients& g) {
+    const int64_t width = padded(d);
+    for (int64_t j = 0; j < k.keys; j += nr) {
+      const int64_t from = diagonal ? j : 0;
+      scores(from, q.queries, j, d, q.query.at, width, k.key_transposed.at, g.weights.at);
+      scores(from, q.queries, j, d, q.dout.at, width, k.value_transposed.at, g.dscores.at);
+    }
+    for (int64_t i = 0; i < q.queries; ++i) weigh(diagonal ? i : side, q.lse[i], q.delta[i], i, g);
+    if (wanted != Wanted::queries)
+      for (int64_t c = 0; c < width; c += nr)
+        for (int64_t j = 0; j < k.keys; j += Isa::rows) {
+          const int64_t rows = std::min<int64_t>(Isa::rows, k.keys - j), from = diagonal ? j : 0;
+          const int64_t depth = q.queries - from, score = from * side + j, row = from * width + c;
+          micro_rows<true, Start::loaded>(rows, depth, g.weights.at + score, side, q.dout.at + row, width,
+                                          k.dvalue.at + j * width + c, width);
+          micro_rows<true, Start::loaded>(rows, depth, g.dscores.at + score, side, q.query.at + row, width,
+                                          k.dkey.at + j * width + c, width);
+        }
+    if (wanted == Wanted::keys) return;
+    for (int64_t c = 0; c < width; c += nr)
+      for (int64_t i = 0; i < q.queries; i += Isa::rows) {
+        const int64_t rows = std::min<int64_t>(Isa::rows, q.queries - i),
+                      depth = diagonal ? i + rows : k.keys;
+        const float *a = g.dscores.at + i * side, *key = k.key.at + c;
+        float* to = q.dquery.at + i * width + c;
+        if (first)
+          micro_rows<false, Start::zero>(rows, depth, a, side, key, width, to, width);
+        else
+          micro_rows<false, Start::loaded>(rows, depth, a, side, key, width, to, width);
+      }
+  }
+
+  /// Row i of the scores: weights = exp(score - lse) and dscores = weights * (dweights - delta), both 0 for
+  /// keys after `last`.
+  static void weigh(int64_t last, float lse, float delta, int64_t i, Gradients& g) {
+    float *weights = g.weights.at + i * side, *dscores = g.dscores.at + i * side;
+    for (int64_t j = 0; j < side; j += lanes) {
+      Vector weight{}, dscore{};
+      if (j <= last) {
+        weight = exp_of_lanes(load(weights + j) - lse);
+        dscore = weight * (load(dscores + j) - delta);
+        if (last < j + lanes - 1) {
+          Bits lane;
+          for (int n = 0; n < lanes; ++n) lane[n] = static_cast<uint32_t>(n);
+          const auto seen = lane <= static_cast<uint32_t>(last - j);
+          weight = seen ? weight : Vector{};
+          dscore = seen ? dscore : Vector{};
+        }
+      }
+      store(weights + j, weight);
+      store(dscores + j, dscore);
+    }
+  }
+
+  static void backward(const AttentionBackward& op, int64_t b, int64_t kv) {
+    const Place place(op);
+    const int64_t group = op.heads / op.kv_heads;
+    KeyBlock k;
+    QueryBlock q;
+    Gradients g;
+    for (int64_t block = 0; block < place.blocks(); ++block) {
+      load_keys(op, b, kv, block, Wanted::all, k);
+      for (int64_t head = kv * group; head < (kv + 1) * group; ++head)
+        for (int64_t query_block = block; query_block < place.blocks(); ++query_block) {
+          float* dquery = op.dqkv + place.query(b, head, query_block);
+          load_queries(op, b, head, query_block, q);
+          if (block > 0) pack(dquery, place.row, q.queries, place.d, 1, q.dquery.at);
+          meet(query_block == block, block == 0, place.d, Wanted::all, q, k, g);
+          // scaled once, when the last block of keys has been added
+          unpack(q.dquery.at, q.queries, place.d, query_block == block ? place.scale : 1, dquery, place.row);
+        }
+      store_keys(op, b, kv, block, k);
+    }
+  }
+
+  static void backward_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block) {
+    const Place place(op);
+    const int64_t group = op.heads / op.kv_heads;
+    KeyBlock k;
+    QueryBlock q;
+    Gradients g;
+    load_keys(op, b, kv, block, Wanted::keys, k);
+    for (int64_t head = kv * group; head < (kv + 1) * group; ++head)
+      for (int64_t query_block = block; query_block < place.blocks(); ++query_block) {
+        load_queries(op, b, head, query_block, q);
+        meet(query_block == block, false, place.d, Wanted::keys, q, k, g);
+      }
+    store_keys(op, b, kv, block, k);
+  }
+
+  static void backward_queries(const AttentionBackward& op, int64_t b, int64_t head, int64_t query_block) {
+    const Place place(op);
+    KeyBlock k;
+    QueryBlock q;
+    Gradients g;
+    load_queries(op, b, head, query_block, q);
+    for (int64_t block = 0; block <= query_block; ++block) {
+      load_keys(op, b, place.kv_of(head), block, Wanted::queries, k);
+      meet(query_block == block, block == 0, place.d, Wanted::queries, q, k, g);
+    }
+    unpack(q.dquery.at, q.queries, place.d, place.scale, op.dqkv + place.query(b, head, query_block),
+           place.row);
+  }
+
+  static constexpr AttentionPieces pieces{forward, backward, backward_keys, backward_queries};
+};
+
+}  // namespace
+
+}  // namespace triax::cpu

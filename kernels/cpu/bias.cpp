@@ -1,0 +1,28 @@
+#include <cstdint>
+
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/multiversion.h"
+
+namespace triax::cpu {
+
+namespace {
+
+TRIAX_MULTIVERSION void sum_columns(const BiasBackward& op, int64_t begin, int64_t end) {
+  const float* dy = op.dy;
+  const int64_t f = op.f;
+  float* const out[1] = {op.dbias};
+  column_sums<1>(
+      op.t, begin,
+      end - begin, [=](int64_t t, int64_t i, int) __attribute__((always_inline)) { return dy[t * f + i]; },
+      out);
+}
+
+}  // namespace
+
+void bias_backward(Device& device, const BiasBackward& op) {
+  device.threads().parallel_for(op.f, column_strip,
+                                [&](int64_t begin, int64_t end) { sum_columns(op, begin, end); });
+}
+
+}  // namespace triax::cpu
