@@ -37,7 +37,11 @@ void FieldTableBase::unknown(const ConfigNode& value, const std::string& key, co
   std::string nearest;
   int best = std::numeric_limits<int>::max();
   const auto consider = [&](const std::string& candidate, int extra) {
-    const int distance = edit_distance(key, leaf(candidate)) + extra;
+    // A word of a longer key is near to it: layers, num_hidden_layers.
+    const std::string name = leaf(candidate), words = "_" + name + "_";
+    int distance = edit_distance(key, name);
+    if (words.find("_" + key + "_") != std::string::npos) distance = std::min(distance, 2);
+    distance += extra;
     if (distance < best) {
       best = distance;
       nearest = candidate;

@@ -27,7 +27,8 @@ std::vector<std::string> unsupported(const RunConfig& c) {
   refuse(c.logging.trace, "logging.trace: true", "false");
   for (const auto* sources : {&c.data.train, &c.data.validation})
     for (const DataSource& s : *sources)
-      refuse(std::filesystem::path(s.path).extension() != ".txt", "data: " + s.path, "a .txt file");
+      refuse(!s.path.empty() && std::filesystem::path(s.path).extension() != ".txt", "data: " + s.path,
+             "a .txt file");
   return list;
 }
 

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+namespace triax {
+
+/// What one rank has to say: all of it goes to the rank's own file, each line with its time and flushed;
+/// errors of any rank and rank 0's console lines are seen on the console too. Handed by reference; a rank's
+/// log is used by that rank's threads only one at a time.
+class Log {
+ public:
+  /// Appends to `path`, whose folder exists; a fault when it can't be written.
+  Log(const std::string& path, int rank);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  int rank() const { return rank_; }
+
+  /// To the file alone.
+  template <class... Args>
+  void info(fmt::format_string<Args...> text, Args&&... args) {
+    write(Level::info, fmt::format(text, std::forward<Args>(args)...));
+  }
+  /// To the file, and to standard output from rank 0.
+  template <class... Args>
+  void console(fmt::format_string<Args...> text, Args&&... args) {
+    write(Level::console, fmt::format(text, std::forward<Args>(args)...));
+  }
+  /// To the file, and to standard error with the rank.
+  template <class... Args>
+  void error(fmt::format_string<Args...> text, Args&&... args) {
+    write(Level::error, fmt::format(text, std::forward<Args>(args)...));
+  }
+
+ private:
+  enum class Level { info, console, error };
+  void write(Level level, const std::string& text);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  int rank_;
+};
+
+}  // namespace triax
