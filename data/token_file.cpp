@@ -1,0 +1,108 @@
+#include "data/token_file.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "core/error.h"
+#include "data/mapped_file.h"
+
+namespace triax {
+namespace {
+
+// Text as bytes.
+class ByteTokens final : public TokenSource {
+ public:
+  explicit ByteTokens(const std::string& path) : file_(path) {}
+
+  int64_t tokens() const override { return static_cast<int64_t>(file_.bytes().size()); }
+  void read(int64_t first, std::span<int32_t> out) const override {
+    const int64_t count = static_cast<int64_t>(out.size());
+    check(first >= 0 && count <= tokens() && first <= tokens() - count, "tokens {}..{} of {}, which has {}",
+          first, first + count, name(), tokens());
+    std::copy_n(file_.bytes().data() + first, count, out.data());
+  }
+  int64_t vocabulary() const override { return 256; }
+  const std::string& name() const override { return file_.path(); }
+  std::string fingerprint() const override { return "bytes:" + content_fingerprint(file_.bytes()); }
+
+ private:
+  MappedFile file_;
+};
+
+struct Format {
+  std::string_view extension;
+  std::unique_ptr<TokenSource> (*open)(const std::string& path);
+};
+
+constexpr Format formats[] = {
+    {".txt",
+     [](const std::string& path) -> std::unique_ptr<TokenSource> {
+       return std::make_unique<ByteTokens>(path);
+     }},
+};
+
+uint64_t load_word(const uint8_t* p) {
+  uint64_t word;
+  std::memcpy(&word, p, sizeof word);
+  return word;
+}
+
+// For a fixed state this is a bijection of the word, and the other way round: a changed word stays visible.
+uint64_t mix(uint64_t state, uint64_t word) {
+  return std::rotl((state ^ word) * 0x9E3779B97F4A7C15, 29);
+}
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_tokens(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  std::vector<std::string_view> supported;
+  for (const Format& format : formats) {
+    if (format.extension == extension) return format.open(path);
+    supported.push_back(format.extension);
+  }
+  if (std::filesystem::is_directory(path)) fail_usage("{} is a directory; a data source is one file", path);
+  fail_usage("the data file {} has the extension '{}'; supported are {} (text, read as bytes)", path,
+             extension, fmt::join(supported, ", "));
+}
+
+uint64_t hash_bytes(std::span<const uint8_t> bytes) {
+  // Eight independent lanes keep the multiplier busy.
+  constexpr size_t lanes = 8, word = sizeof(uint64_t), row = lanes * word;
+  std::array<uint64_t, lanes> state;
+  for (size_t lane = 0; lane < lanes; ++lane) state[lane] = lane + 1;
+  size_t at = 0;
+  for (; at + row <= bytes.size(); at += row)
+    for (size_t lane = 0; lane < lanes; ++lane)
+      state[lane] = mix(state[lane], load_word(bytes.data() + at + lane * word));
+  std::array<uint8_t, row> tail{};
+  std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(), tail.begin());
+  uint64_t hash = mix(0, bytes.size());  // tells a tail of zeros from none
+  for (size_t lane = 0; lane < lanes; ++lane)
+    hash = mix(hash, mix(state[lane], load_word(tail.data() + lane * word)));
+  hash ^= hash >> 32;
+  return hash * 0xD6E8FEB86659FD93;
+}
+
+std::string content_fingerprint(std::span<const uint8_t> content) {
+  constexpr size_t whole = size_t{1} << 30, block = size_t{1} << 16, blocks = 16384;
+  uint64_t hash = 0;
+  if (content.size() <= whole) {
+    hash = hash_bytes(content);
+  } else {
+    const size_t last = content.size() - block;
+    for (size_t i = 0; i < blocks; ++i) {
+      const auto offset = static_cast<size_t>(static_cast<unsigned __int128>(last) * i / (blocks - 1));
+      hash = mix(hash, hash_bytes(content.subspan(offset, block)));
+    }
+  }
+  return fmt::format("{}:{:016x}", content.size(), hash);
+}
+
+}  // namespace triax
