@@ -136,7 +136,5 @@ std::vector<char> Engine::take_staging(size_t bytes) {
 void Engine::give_staging(std::vector<char> staging) {
   if (!staging.empty()) staging_.push_back(std::move(staging));
 }
-  staging_.push_back(std::move(staging));
-}
 
 }  // namespace triax
