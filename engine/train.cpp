@@ -4,6 +4,8 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/reader.h"
@@ -45,6 +47,7 @@ class Run {
         plan_(plan_rank(config, world.rank())),
         trainer_(config, mesh_, *device_, cpu_kernels(), plan_.scratch_bytes),
         data_(config),
+        fingerprints_(data_.fingerprints()),
         loader_(*data_.train, rows_of_this_rank()) {}
 
   Outcome train();
@@ -57,6 +60,8 @@ class Run {
   bool leads() const { return world_.rank() == 0; }
   void announce();
   void restore();
+  std::optional<CheckpointInfo> load_newest();
+  void compare_with(const CheckpointInfo& info);
   void save(int64_t step);
   StepMetrics one_step(int64_t step);
   double validate();
@@ -74,6 +79,8 @@ class Run {
   RankPlan plan_;
   Trainer trainer_;
   JobData data_;
+  DataFingerprints fingerprints_;
+  std::vector<ConfigChange> changes_;
   Loader loader_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<StepConsole> console_;
@@ -99,41 +106,55 @@ void Run::announce() {
     log_.console("checkpoint.resume is never: the older run was moved to {}", folder_.moved_to());
 }
 
-void Run::restore() {
-  std::string path;  // rank 0 looks, all load what it found
-  collectively(world_, [&] {
-    if (!leads() || config_.checkpoint.resume == "never") return;
-    if (config_.checkpoint.resume != "auto") {
-      path = config_.checkpoint.resume;
-      return;
+std::optional<CheckpointInfo> Run::load_newest() {
+  const CheckpointConfig& c = config_.checkpoint;
+  if (c.resume == "never") return std::nullopt;
+  std::vector<StatePiece> pieces = pieces_to_load(trainer_);
+  if (c.resume != "auto") {
+    const CheckpointInfo info = read_manifest(world_, c.resume);
+    compare_with(info);
+    load_checkpoint(world_, info, pieces);
+    return info;
+  }
+  std::set<std::filesystem::path> damaged;
+  for (;;) {
+    const FoundCheckpoint found = find_checkpoint(world_, c.dir, damaged);
+    if (leads() && damaged.empty())
+      for (const std::string& problem : found.problems) log_.error("checkpoint passed over: {}", problem);
+    if (!found.info) return std::nullopt;
+    compare_with(*found.info);
+    try {
+      load_checkpoint(world_, *found.info, pieces);
+      return found.info;
+    } catch (const DamagedCheckpoint& damage) {  // the same on all ranks
+      if (leads()) log_.error("checkpoint passed over: {}", damage.what());
+      damaged.insert(found.info->folder);
     }
-    const FoundCheckpoint found = find_checkpoint(config_.checkpoint.dir);
-    for (const std::string& problem : found.problems)
-      log_.error("{}; an older checkpoint is used if there is one", problem);
-    if (found.info) path = found.info->folder.string();
-  });
-  broadcast_bytes(world_, path, 0);
-  if (path.empty()) {
+  }
+}
+
+void Run::compare_with(const CheckpointInfo& info) {
+  DataFingerprints before;
+  if (info.extra.contains("data")) before = info.extra["data"].get<DataFingerprints>();
+  changes_ = changes_on_resume(config_from_yaml(info.config, (info.folder / manifest_file).string()), before,
+                               config_, fingerprints_);
+  check_changes(changes_, request_.accept_changes);
+}
+
+void Run::restore() {
+  const auto found = load_newest();
+  if (!found) {
     trainer_.initialise();
     return;
   }
-  const CheckpointInfo info = read_manifest(path);
-  DataFingerprints before;
-  if (info.extra.contains("data")) before = info.extra["data"].get<DataFingerprints>();
-  const auto changes = changes_on_resume(config_from_yaml(info.config, path + "/manifest.json"), before,
-                                         config_, data_.fingerprints());
-  check_changes(changes, request_.accept_changes);
-  std::vector<StatePiece> pieces = pieces_to_load(trainer_);
-  load_checkpoint(world_, path, pieces);
-  step_ = info.step;
-  consumed_samples_ = info.consumed_samples;
-  last_loss_ = info.extra.value("loss", 0.0);
-  if (std::filesystem::path(path).parent_path() == std::filesystem::path(config_.checkpoint.dir))
-    saved_step_ = step_;
+  step_ = found->step;
+  consumed_samples_ = found->consumed_samples;
+  last_loss_ = found->extra.value("loss", 0.0);
+  if (found->folder.parent_path() == std::filesystem::path(config_.checkpoint.dir)) saved_step_ = step_;
   if (!leads()) return;
-  log_.console("resumed from {}: step {}, {} samples, written by {}", path, step_, consumed_samples_,
-               info.grid.value("text", std::string("an unknown grid")));
-  if (const std::string text = describe(changes); !text.empty())
+  log_.console("resumed from {}: step {}, {} samples, written by {}", found->folder.string(), step_,
+               consumed_samples_, found->grid.value("text", std::string("an unknown grid")));
+  if (const std::string text = describe(changes_); !text.empty())
     log_.console("changed since then:\n{}", text);
 }
 
@@ -149,12 +170,15 @@ void Run::save(int64_t step) {
   for (const GridAxis& axis : mesh_.grid().axes()) save.grid[axis.name] = axis.size;
   save.grid["text"] = to_string(mesh_.grid());
   save.extra["loss"] = last_loss_;
-  save.extra["data"] = data_.fingerprints();
+  save.extra["data"] = fingerprints_;
   save.pieces = pieces;
   save.keep = static_cast<int>(config_.checkpoint.keep);
-  save_checkpoint(world_, save);
+  const SaveResult saved = save_checkpoint(world_, save);
   saved_step_ = step;
-  if (leads()) console_->say(fmt::format("saved step {} in {:.2f} s", step, seconds_since(start)));
+  if (!leads()) return;
+  console_->say(fmt::format("saved {} ({}) in {:.2f} s", saved.folder.string(),
+                            human_bytes(static_cast<double>(saved.bytes)), seconds_since(start)));
+  for (const std::string& warning : saved.warnings) log_.error("{}", warning);
 }
 
 Votes Run::my_votes() const {

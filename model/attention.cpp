@@ -10,8 +10,11 @@ namespace {
 
 std::vector<Projection> projections(const std::string& name, const ModelConfig& model) {
   const int64_t head = model.hidden_size / model.num_attention_heads;
-  return {{name + ".q", model.hidden_size, 0},
-          {name + ".k", model.num_key_value_heads * head, static_cast<int>(model.num_key_value_heads)},
+  // Without rotation a constant added to all keys adds the same to all scores of a query, and softmax does
+  // not see it.
+  const bool idle = model.architecture == Architecture::gpt2;
+  return {{name + ".q", model.hidden_size},
+          {name + ".k", model.num_key_value_heads * head, static_cast<int>(model.num_key_value_heads), idle},
           {name + ".v", model.num_key_value_heads * head, static_cast<int>(model.num_key_value_heads)}};
 }
 

@@ -15,8 +15,7 @@ ZeroPartition::ZeroPartition(const ParamStore& params, int shards, int shard) {
       const int64_t begin = std::max(slice.begin, entry.offset);
       const int64_t end = std::min(slice.end, entry.offset + entry.box.numel());
       if (begin >= end) continue;
-      pieces_.push_back(
-          {{static_cast<int>(i), begin, end, begin - entry.offset}, elements_ + begin - slice.begin});
+      pieces_.push_back({static_cast<int>(i), begin, end, begin - entry.offset});
     }
     slices_.push_back(slice);
     local_begin_.push_back(elements_);

@@ -67,7 +67,10 @@ void ColumnLinear::declare(ParamStore& params) {
     biases.push_back({p.name + ".bias", {p.out}, {{0, "tp", p.parts}}, {}, false});
   }
   weight_ = params.declare(std::move(weights));
-  if (with_bias_) bias_ = params.declare(std::move(biases));
+  if (!with_bias_) return;
+  bias_ = params.declare(std::move(biases));
+  for (size_t i = params.entries().size() - projections_.size(); i < params.entries().size(); ++i)
+    bias_rows_.push_back(params.entries()[i].memory.numel());
 }
 
 void ColumnLinear::forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias) const {
@@ -84,7 +87,15 @@ void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy,
 
 void ColumnLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
   accumulate_weight(pass, dy, x, pass.context.params.grad(weight_));
-  if (with_bias_) accumulate_bias(pass, dy, pass.context.params.grad(bias_));
+  if (!with_bias_) return;
+  const Tensor grad = pass.context.params.grad(bias_);
+  accumulate_bias(pass, dy, grad);
+  int64_t first = 0;
+  for (size_t i = 0; i < projections_.size(); first += bias_rows_[i++])
+    if (projections_[i].idle_bias) {
+      const Tensor idle = grad.rows(first, bias_rows_[i]);
+      pass.context.device.fill_zero(idle.raw(), idle.bytes());
+    }
 }
 
 void ColumnLinear::forward_gathered(Pass& pass, const Tensor& x, const Tensor& y) const {

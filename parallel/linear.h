@@ -16,6 +16,9 @@ struct Projection {
   std::string name;  ///< logical name without ".weight"
   int64_t out = 0;   ///< rows of the whole matrix
   int parts = 0;     ///< as Shard::parts
+  /// The bias has no effect, so that its gradient is zero by mathematics; rounding would leave noise, which
+  /// AdamW would blow up to full steps.
+  bool idle_bias = false;
 };
 
 /// y = x W^T + b with the rows of W cut over the tensor axis: each rank computes its columns of y from the
@@ -52,6 +55,7 @@ class ColumnLinear {
   bool with_bias_;
   float stddev_;
   int weight_ = -1, bias_ = -1;
+  std::vector<int64_t> bias_rows_;  // of each projection, on this rank
 };
 
 /// y = sum over the tensor group of x W^T, with the columns of W cut: each rank's x holds its columns.

@@ -33,8 +33,8 @@ struct Pass {
   Slot slot;
   int64_t batch = 0;     ///< B sequences
   int64_t sequence = 0;  ///< S tokens each
-  Tensor ids{};            ///< [T] i32 input tokens; on stages that need them
-  Tensor targets{};        ///< [T] i32 next tokens; negative: none
+  Tensor ids{};          ///< [T] i32 input tokens; on stages that need them
+  Tensor targets{};      ///< [T] i32 next tokens; negative: none
   /// Forward for a value alone (validation, generation): nothing is kept, no gradient is computed.
   bool evaluate = false;
   /// backward_input accumulates the weights' gradients too, under the messages that it starts. Otherwise they
