@@ -6,16 +6,6 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 
-# oneDNN's CMake package asks for OpenCL, so it is found by hand.
-find_path(DNNL_INCLUDE_DIR dnnl.h PATH_SUFFIXES oneapi/dnnl)
-find_library(DNNL_LIBRARY dnnl)
-if(NOT DNNL_INCLUDE_DIR OR NOT DNNL_LIBRARY)
-  message(FATAL_ERROR "oneDNN not found: install libdnnl-dev, or set DNNL_INCLUDE_DIR and DNNL_LIBRARY")
-endif()
-add_library(triax_blas INTERFACE)
-target_include_directories(triax_blas SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
-target_link_libraries(triax_blas INTERFACE ${DNNL_LIBRARY})
-
 set(HDF5_PREFER_PARALLEL OFF)
 find_package(HDF5 REQUIRED COMPONENTS C)
 add_library(triax_hdf5 INTERFACE)

@@ -1,0 +1,200 @@
+#include "bench/kernels.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "bench/gemm_rate.h"
+#include "bench/stopwatch.h"
+#include "kernels/kernels.h"
+
+namespace triax {
+
+namespace {
+
+// GPT-2 124M, B 4, S 256.
+constexpr int64_t B = 4, S = 256, T = B * S, H = 768, F = 3072, A = 12, D = 64, V = 50257;
+constexpr int64_t kHeadTokens = 256;       // rows of one chunk of the logits
+constexpr int64_t kParameters = 16 << 20;  // elements of one optimizer call
+constexpr double kSeconds = 0.2;           // for each line
+
+/// Two pools of random values: operands are taken from the first, results go to the second.
+class Table {
+ public:
+  Table(std::ostream& out, Device& device, double gemm_rate, double bandwidth)
+      : out_(out),
+        device_(device),
+        gemm_rate_(gemm_rate),
+        bandwidth_(bandwidth),
+        x_(device, kPool),
+        y_(device, kPool),
+        small_(device, 4 * kParameters) {
+    ids_.resize(T);
+    for (int64_t t = 0; t < T; ++t) ids_[static_cast<size_t>(t)] = static_cast<int32_t>(t * 7919 % V);
+  }
+
+  void gemms();
+  void rows();
+  void attention();
+  void head();
+  void parameters();
+
+ private:
+  static constexpr int64_t kPool = 64 << 20;
+
+  template <class Op>
+  double time(Kernel<Op> kernel, const Op& op) {
+    return best_seconds(kSeconds, [&] { kernel(device_, op); });
+  }
+  void flops(const std::string& what, double count, double seconds) {
+    out_ << fmt::format("  {:<42} {:>9.3f} ms {:>8.1f} GFLOP/s {:>5.0f} %\n", what, seconds * 1e3,
+                        count / seconds * 1e-9, 100 * count / seconds / gemm_rate_);
+  }
+  void bytes(const std::string& what, double floats, double seconds) {
+    const double count = floats * sizeof(float);
+    out_ << fmt::format("  {:<42} {:>9.3f} ms {:>8.1f} GB/s    {:>5.0f} %\n", what, seconds * 1e3,
+                        count / seconds * 1e-9, 100 * count / seconds / bandwidth_);
+  }
+  void gemm(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta,
+            const float* bias = nullptr) {
+    const Gemm op{.transpose_a = ta,
+                  .transpose_b = tb,
+                  .m = m,
+                  .n = n,
+                  .k = k,
+                  .a = x_.data(),
+                  .lda = ta ? m : k,
+                  .b = x_.data() + m * k,
+                  .ldb = tb ? k : n,
+                  .c = y_.data(),
+                  .ldc = n,
+                  .beta = beta,
+                  .bias = bias};
+    flops(fmt::format("{} {}{} {} x {} x {}", what, ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k),
+          2.0 * static_cast<double>(m * n * k), time(kernels_.gemm, op));
+  }
+
+  std::ostream& out_;
+  Device& device_;
+  const Kernels& kernels_ = cpu_kernels();
+  double gemm_rate_, bandwidth_;
+  DeviceBlock x_, y_, small_;
+  std::vector<int32_t> ids_;
+};
+
+void Table::gemms() {
+  out_ << "matrix products, share of the machine's rate\n";
+  struct Layer {
+    const char* name;
+    int64_t out, in;
+  };
+  for (const Layer& l :
+       {Layer{"qkv", 3 * H, H}, {"attention out", H, H}, {"mlp up", F, H}, {"mlp down", H, F}}) {
+    gemm(l.name, false, true, T, l.out, l.in, 0, small_.data());
+    gemm("  dX", false, false, T, l.in, l.out, 0);
+    gemm("  dW", true, false, l.out, l.in, T, 1);
+  }
+  gemm("logits", false, true, kHeadTokens, V, H, 0);
+  gemm("  dX", false, false, kHeadTokens, H, V, 0);
+  gemm("  dW", true, false, V, H, kHeadTokens, 1);
+  gemm("small", false, true, 256, 128, 128, 0);
+  gemm("small", false, true, 256, 512, 128, 0);
+  gemm("  dX", false, false, 256, 128, 512, 0);
+  gemm("  dW", true, false, 512, 128, 256, 1);
+}
+
+void Table::rows() {
+  out_ << "rows, share of the stream triad (above 100 %: it stays in a cache)\n";
+  float *x = x_.data(), *y = y_.data(), *p = small_.data(), *stat = p + 3 * F;
+  constexpr double th = static_cast<double>(T * H), tf = static_cast<double>(T * F);
+  const float eps = 1e-5f;
+  bytes("residual add", 3 * th, time(kernels_.residual_add, {T, H, x, x + T * H, p, y}));
+  bytes("layer norm with residual sum", 4 * th,
+        time(kernels_.norm_forward, {T, H, x, x + T * H, p, y + T * H, p, p, eps, y, stat, stat + T}));
+  bytes("layer norm dX", 4 * th,
+        time(kernels_.norm_backward_input, {T, H, x, x + T * H, p, stat, stat + T, x + 2 * T * H, y}));
+  bytes("layer norm dW", 2 * th,
+        time(kernels_.norm_backward_weight, {T, H, x, x + T * H, stat, stat + T, y, y + H}));
+  bytes("bias + GELU", 2 * tf, time(kernels_.bias_gelu_forward, {T, F, x, p, y}));
+  bytes("bias + GELU dX", 3 * tf, time(kernels_.bias_gelu_backward, {T, F, x, p, x + T * F, y}));
+  bytes("SwiGLU", 3 * tf, time(kernels_.swiglu_forward, {T, F, x, y}));
+  bytes("SwiGLU dX", 5 * tf, time(kernels_.swiglu_backward, {T, F, x, x + 2 * T * F, y}));
+  bytes("bias gradient", tf, time(kernels_.bias_backward, {T, F, x, y}));
+  bytes("rope", 2 * 2 * th, time(kernels_.rope, {B, S, 2 * A, D, 3 * H, y, 10000.0f, false}));
+  bytes("embedding", 2 * th, time(kernels_.embedding_forward, {T, H, V, 0, ids_.data(), x, y}));
+  bytes("embedding gradient", 3 * th, time(kernels_.embedding_backward, {T, H, V, 0, ids_.data(), x, y}));
+  bytes("positions", 2 * th, time(kernels_.position_forward, {B, S, H, p, y}));
+  bytes("positions gradient", th, time(kernels_.position_backward, {B, S, H, x, y}));
+}
+
+void Table::attention() {
+  out_ << "attention, share of the machine's GEMM rate (only the causal half is counted)\n";
+  float *x = x_.data(), *y = y_.data(), *lse = small_.data();
+  for (const int64_t s : {S, 4 * S}) {
+    const int64_t b = T / s;
+    const double half = 2.0 * static_cast<double>(b * A * s * (s + 1) / 2 * D);  // one product
+    float* out = y + 3 * T * H;
+    flops(fmt::format("attention, {} x {}", b, s), 2 * half,
+          time(kernels_.attention_forward, {b, s, A, A, D, x, out, lse}));
+    flops("  gradients", 5 * half,
+          time(kernels_.attention_backward, {b, s, A, A, D, x, out, lse, x + 3 * T * H, y}));
+  }
+}
+
+void Table::head() {
+  out_ << "cross-entropy on a chunk of the logits, share of the stream triad\n";
+  constexpr double logits = static_cast<double>(kHeadTokens * V);
+  float *x = x_.data(), *stat = small_.data();
+  float *sum = stat + T, *target = stat + 2 * T;
+  bytes("maximum", logits, time(kernels_.cross_entropy_max, {kHeadTokens, V, V, x, stat}));
+  bytes("sum of exponentials", logits,
+        time(kernels_.cross_entropy_sum, {kHeadTokens, V, V, 0, x, stat, ids_.data(), sum, target}));
+  bytes("gradient", 2 * logits,
+        time(kernels_.cross_entropy_backward,
+             {kHeadTokens, V, V, 0, x, stat, sum, ids_.data(), 1.0f, y_.data()}));
+}
+
+void Table::parameters() {
+  out_ << "parameters, share of the stream triad\n";
+  constexpr double n = static_cast<double>(kParameters);
+  float *x = x_.data(), *y = y_.data(), *v = small_.data();
+  for (int64_t i = 0; i < kParameters; ++i) v[i] = 1e-4f;  // second moments are not negative
+  bytes("AdamW", 7 * n,
+        time(kernels_.adamw, {.n = kParameters,
+                              .weight = y,
+                              .grad = x,
+                              .exp_avg = y + kParameters,
+                              .exp_avg_sq = v,
+                              .lr = 1e-3f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .epsilon = 1e-8f,
+                              .weight_decay = 0.1f,
+                              .bias_correction1 = 0.5f,
+                              .bias_correction2 = 0.5f,
+                              .grad_scale = 1.0f}));
+  ExactSum sum;
+  int64_t index = -1;
+  bytes("squared norm", n, time(kernels_.squared_norm, {kParameters, x, &sum}));
+  bytes("add", 3 * n, time(kernels_.add, {kParameters, x, y}));
+  bytes("search for NaN", n, time(kernels_.find_non_finite, {kParameters, x, &index}));
+}
+
+}  // namespace
+
+void bench_kernels(std::ostream& out, int threads) {
+  auto device = make_cpu_device(threads);
+  const double gemm_rate = measured_gemm_rate(*device, 2.0);
+  const double bandwidth = measured_triad_bandwidth(*device, 1.0);
+  out << fmt::format("{} thread{}: large matrix products {:.0f} GFLOP/s, stream triad {:.1f} GB/s\n", threads,
+                     threads == 1 ? "" : "s", gemm_rate * 1e-9, bandwidth * 1e-9);
+  Table table(out, *device, gemm_rate, bandwidth);
+  table.gemms();
+  table.rows();
+  table.attention();
+  table.head();
+  table.parameters();
+}
+
+}  // namespace triax
