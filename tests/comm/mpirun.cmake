@@ -1,0 +1,22 @@
+# Runs PROGRAM MODE under mpirun. Without WORDS it must succeed; with them it must fail within seconds and its
+# output must hold each of them.
+string(TIMESTAMP start "%s")
+execute_process(COMMAND ${MPIRUN} -n ${RANKS} --oversubscribe --bind-to none ${PROGRAM} ${MODE}
+                RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out TIMEOUT 100)
+string(TIMESTAMP end "%s")
+math(EXPR seconds "${end} - ${start}")
+if(NOT WORDS)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "status ${status}:\n${out}")
+  endif()
+  return()
+endif()
+if(status EQUAL 0 OR seconds GREATER 20)
+  message(FATAL_ERROR "status ${status} after ${seconds} s, where a failure was to come quickly:\n${out}")
+endif()
+foreach(words IN LISTS WORDS)
+  string(FIND "${out}" "${words}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "'${words}' is missing in:\n${out}")
+  endif()
+endforeach()
