@@ -59,8 +59,12 @@ bool Operation::advance() {
 std::shared_ptr<Operation> Engine::start(std::shared_ptr<Operation> operation) {
   if (failed())
     throw Error(ErrorKind::aborted, fmt::format("stopped because {}", cause_), operation->call().place);
+  board_.started(operation->group().name, operation->call());
   try {
-    if (operation->advance()) return nullptr;
+    if (operation->advance()) {
+      board_.finished(operation->call());
+      return nullptr;
+    }
   } catch (const Error& error) {
     abandon(error.what());
     throw Error(error.kind(),
@@ -75,7 +79,12 @@ std::shared_ptr<Operation> Engine::start(std::shared_ptr<Operation> operation) {
 void Engine::poll() {
   for (auto it = active_.begin(); it != active_.end();) {
     try {
-      it = (*it)->advance() ? active_.erase(it) : std::next(it);
+      if ((*it)->advance()) {
+        board_.finished((*it)->call());
+        it = active_.erase(it);
+      } else {
+        ++it;
+      }
     } catch (const Error& error) {
       const Operation& failing = **it;
       const std::string text =
@@ -113,14 +122,20 @@ void Engine::abandon(const std::string& cause) noexcept {
 
 std::string Engine::report(Operation& operation) {
   const MpiGroup& group = operation.group();
-  std::string names;
+  constexpr size_t shown = 8;
+  std::string names, places;
   const std::vector<int> peers = operation.peers();
-  for (int peer : peers)
-    names += fmt::format("{}{} (world rank {})", names.empty() ? "" : ", ", peer, group.world_ranks[peer]);
+  for (size_t i = 0; i < std::min(peers.size(), shown); ++i) {
+    names += fmt::format("{}{}", i ? ", " : "", peers[i]);
+    const int world_rank = group.world_ranks[peers[i]];
+    places +=
+        fmt::format("; rank {} (world rank {}) {}", peers[i], world_rank, board_.whereabouts(world_rank));
+  }
+  if (peers.size() > shown) names += fmt::format(" and {} more", peers.size() - shown);
   return fmt::format(
-      "time-out after {:g} s: rank {} (world rank {}) of group '{}' of {} waits in {} for rank{} {}",
+      "time-out after {:g} s: rank {} (world rank {}) of group '{}' of {} waits in {} for rank{} {}{}",
       std::chrono::duration<double>(options_.timeout).count(), group.rank, group.world_ranks[group.rank],
-      group.name, group.size, describe(operation.call()), peers.size() > 1 ? "s" : "", names);
+      group.name, group.size, describe(operation.call()), peers.size() > 1 ? "s" : "", names, places);
 }
 
 std::vector<char> Engine::take_staging(size_t bytes) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/mpi/board.h"
 #include "comm/mpi/requests.h"
 
 namespace triax {
@@ -64,7 +65,8 @@ class Operation {
 /// wait for their operations in different orders. For one thread, the one that started MPI.
 class Engine {
  public:
-  Engine(const CommOptions& options) : options_(options) {}
+  /// `host` is the communicator of the ranks that share this host; collective over them.
+  Engine(const CommOptions& options, MPI_Comm host) : options_(options), board_(host) {}
   const CommOptions& options() const { return options_; }
 
   /// Starts an operation and returns it, or null when it is done already.
@@ -75,6 +77,8 @@ class Engine {
   void abandon(const std::string& cause) noexcept;
   bool failed() const { return !cause_.empty(); }
 
+  Board& board() { return board_; }
+
   /// Memory for incoming pieces, used again by later operations.
   std::vector<char> take_staging(size_t bytes);
   void give_staging(std::vector<char> staging);
@@ -84,6 +88,7 @@ class Engine {
   std::string report(Operation& operation);
 
   CommOptions options_;
+  Board board_;
   std::list<std::shared_ptr<Operation>> active_;
   std::vector<std::vector<char>> staging_;
   std::string cause_;  // of the first failure; empty while there is none

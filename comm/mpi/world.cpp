@@ -72,8 +72,7 @@ class MpiCommunicator final : public Communicator {
 
 class World final : public MpiWorld {
  public:
-  explicit World(const CommOptions& options)
-      : engine_(std::make_shared<Engine>(options)), recorder_(std::make_shared<Recorder>()) {
+  explicit World(const CommOptions& options) : recorder_(std::make_shared<Recorder>()) {
     // Without it Open MPI spins while it waits unless mpirun itself has seen that there are too few cores.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int initialized = 0, provided = 0;
@@ -93,13 +92,16 @@ class World final : public MpiWorld {
               "MPI_Comm_split_type");
     MPI_Comm_rank(host, &local_rank_);
     MPI_Comm_size(host, &local_size_);
+    engine_ = std::make_shared<Engine>(options, host);
     MPI_Comm_free(&host);
   }
 
   ~World() override {
     // After a failure the peers will not come to a collective end; the launcher sees a process that ends
     // without one and stops them.
-    if (!engine_->failed() && std::uncaught_exceptions() == 0) MPI_Finalize();
+    if (engine_->failed() || std::uncaught_exceptions() > 0) return;
+    engine_->board().free();
+    MPI_Finalize();
   }
 
   std::unique_ptr<Communicator> communicator() override {
