@@ -152,7 +152,9 @@ class ThreadWorld {
 };
 
 /// Every process of mpirun or srun is a rank; opens the triax_mpi library beside the program. Errors say what
-/// is missing.
+/// is missing. All calls, waits included, come from the thread that made the world (MPI_THREAD_FUNNELED).
+/// After a failure every later call throws Error(aborted); the runner then calls abort(), because the other
+/// processes do not notice by themselves.
 struct MpiWorld {
   virtual ~MpiWorld() = default;  ///< finalises MPI, after all communicators are gone
   virtual std::unique_ptr<Communicator> communicator() = 0;
@@ -162,7 +164,7 @@ struct MpiWorld {
   [[noreturn]] virtual void abort(int status) = 0;
 };
 /// True when the environment is that of a process started by mpirun or srun with MPI; the launcher's size and
-/// rank in *size, *rank.
+/// rank in *size, *rank. A batch script of Slurm, and a step of one task, are no MPI job.
 bool started_by_mpi(int* rank, int* size);
 std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options);
 

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "comm/communicator.h"
+
+namespace triax {
+namespace {
+
+const char* const known[] = {"OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "PMIX_RANK",
+                             "PMIX_SIZE",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_STEP_ID",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_JOB_ID"};
+
+// "rank/size" of a process with this environment, or "alone".
+std::string detected(const std::map<std::string, std::string>& environment) {
+  for (const char* name : known) unsetenv(name);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  int rank = -1, size = -1;
+  const bool found = started_by_mpi(&rank, &size);
+  for (const char* name : known) unsetenv(name);
+  return found ? fmt::format("{}/{}", rank, size) : "alone";
+}
+
+TEST(StartedByMpi, KnowsTheLaunchers) {
+  EXPECT_EQ(detected({}), "alone");
+  EXPECT_EQ(detected({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "2/4");
+  EXPECT_EQ(detected({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), "0/1");
+  EXPECT_EQ(detected({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}), "1/3");
+  EXPECT_EQ(detected({{"SLURM_JOB_ID", "9"},
+                      {"SLURM_STEP_ID", "0"},
+                      {"SLURM_STEP_NUM_TASKS", "8"},
+                      {"SLURM_PROCID", "5"},
+                      {"PMIX_RANK", "5"}}),
+            "5/8");
+}
+
+TEST(StartedByMpi, ABatchScriptAndAStepOfOneTaskAreNoMpiJob) {
+  EXPECT_EQ(detected({{"SLURM_JOB_ID", "9"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}), "alone");
+  EXPECT_EQ(detected({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}),
+            "alone");
+  EXPECT_EQ(detected({{"SLURM_STEP_ID", "0"},
+                      {"SLURM_STEP_NUM_TASKS", "1"},
+                      {"SLURM_PROCID", "0"},
+                      {"PMI_RANK", "0"},
+                      {"PMI_SIZE", "1"}}),
+            "alone");
+}
+
+TEST(StartedByMpi, MpirunInsideABatchJobCounts) {
+  EXPECT_EQ(detected({{"SLURM_JOB_ID", "9"},
+                      {"SLURM_PROCID", "0"},
+                      {"OMPI_COMM_WORLD_RANK", "3"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"}}),
+            "3/4");
+}
+
+TEST(StartedByMpi, NonsenseDoesNotCount) {
+  EXPECT_EQ(detected({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "alone");
+  EXPECT_EQ(detected({{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "alone");
+  EXPECT_EQ(detected({{"PMI_RANK", "0"}}), "alone");
+}
+
+}  // namespace
+}  // namespace triax
