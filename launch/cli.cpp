@@ -1,0 +1,116 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "core/error.h"
+#include "engine/job.h"
+#include "launch/commands.h"
+
+namespace triax {
+
+namespace {
+
+void add_job(CLI::App& command, JobArguments& job) {
+  command.add_option("JOB.yaml", job.files, "job file, then overlays: merged left to right")->required();
+  command
+      .add_option("--ranks", job.ranks, "number of ranks (default: what the job's parallel keys multiply to)")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--set", job.sets,
+                  "key=value over the files, for example --set training.steps=10; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->take_all();
+}
+
+// One command: its options live as long as the parser, and `run` happens after parsing.
+class CommandLine {
+ public:
+  CommandLine() {
+    app_.require_subcommand(1);
+    app_.get_formatter()->column_width(36);
+    app_.set_help_all_flag("--help-all", "help of all commands");
+    add_train();
+    add_plan();
+    app_.add_subcommand("schema", "print the JSON Schema of job files, for editors")
+        ->footer("Example:\n  triax schema > triax.schema.json")
+        ->final_callback([this] {
+          run_ = [] {
+            std::puts(job_schema().c_str());
+            return exit_done;
+          };
+        });
+    app_.add_subcommand("version", "print versions and what this machine offers")
+        ->footer("Example:\n  triax version")
+        ->final_callback([this] { run_ = version; });
+  }
+
+  int run(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::CallForHelp& help) {
+      return app_.exit(help);
+    } catch (const CLI::CallForAllHelp& help) {
+      return app_.exit(help);
+    } catch (const CLI::ParseError& error) {
+      std::fputs(
+          fmt::format("triax: error: {}\nRun with --help for usage and an example.\n", error.what()).c_str(),
+          stderr);
+      return exit_usage;
+    }
+    return run_();
+  }
+
+ private:
+  void add_train() {
+    CLI::App* command = app_.add_subcommand(
+        "train", "run a job; its ranks are threads, or processes when started by mpirun or srun");
+    add_job(*command, train_.job);
+    command->add_flag("--accept-changes", train_.accept_changes,
+                      "resume although keys that change the mathematics differ");
+    command->add_flag("-q,--quiet", train_.quiet, "no line per step");
+    command->footer(
+        "Example:\n"
+        "  triax train examples/demo.yaml --ranks 8 --set training.steps=100\n"
+        "  mpirun -n 8 triax train examples/demo.yaml\n"
+        "Exit status: 0 done, 1 fault, 2 bad usage or configuration, 75 stopped by SIGTERM or SIGUSR1 and "
+        "130 by\n"
+        "SIGINT after a checkpoint was saved: the same command continues.");
+    command->final_callback([this] { run_ = [this] { return train(train_); }; });
+  }
+
+  void add_plan() {
+    CLI::App* command = app_.add_subcommand(
+        "plan", "grid, memory per rank, bytes per step and schedule of a job; runs nothing");
+    add_job(*command, plan_.job);
+    command->add_flag("--json", plan_.json, "machine-readable, with the effective configuration");
+    command->footer("Example:\n  triax plan examples/demo.yaml --ranks 8");
+    command->final_callback([this] { run_ = [this] { return plan(plan_); }; });
+  }
+
+  CLI::App app_{"Triax trains transformer language models with tensor, pipeline and data parallelism.",
+                "triax"};
+  TrainOptions train_;
+  PlanOptions plan_;
+  std::function<int()> run_;
+};
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  try {
+    return CommandLine().run(argc, argv);
+  } catch (const Error& error) {
+    const bool usage = error.kind() == ErrorKind::usage;
+    std::fflush(stdout);
+    std::fputs(fmt::format("triax: error: {}{}\n", usage ? "" : error.place() + ": ", error.what()).c_str(),
+               stderr);
+    return usage ? exit_usage : exit_fault;
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fputs(fmt::format("triax: error: {}\n", error.what()).c_str(), stderr);
+    return exit_fault;
+  }
+}
+
+}  // namespace triax

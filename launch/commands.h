@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace triax {
+
+/// Exit statuses of every command.
+enum ExitStatus {
+  exit_done = 0,
+  exit_fault = 1,         ///< a fault while running
+  exit_usage = 2,         ///< bad usage or configuration
+  exit_stopped = 75,      ///< SIGTERM or SIGUSR1, a checkpoint was saved
+  exit_interrupted = 130  ///< SIGINT, a checkpoint was saved (twice: at once, nothing was saved)
+};
+
+/// Job files and what the command line says over them.
+struct JobArguments {
+  std::vector<std::string> files;
+  std::vector<std::string> sets;
+  int ranks = 0;  ///< 0: not given
+};
+
+struct TrainOptions {
+  JobArguments job;
+  bool accept_changes = false;
+  bool quiet = false;
+};
+
+/// Runs a job; ranks are threads of this process, or this process is one of MPI's. Faults of ranks are
+/// printed here, because only here their rank is known. Returns the exit status; throws Error(usage) for a
+/// bad job.
+int train(const TrainOptions& options);
+
+struct PlanOptions {
+  JobArguments job;
+  bool json = false;
+};
+
+/// Prints what a job would use: grid, memory per rank, bytes per step, schedule. Runs nothing.
+int plan(const PlanOptions& options);
+
+/// Prints the versions of the program and what it finds here.
+int version();
+
+/// Command line to exit status: parses, runs the command, prints its error.
+int run_command_line(int argc, char** argv);
+
+}  // namespace triax

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <csignal>
+#include <thread>
+
+#include "engine/train.h"
+
+namespace triax {
+
+/// Turns SIGINT, SIGTERM and SIGUSR1 into the stop request that ranks poll. Make it before any other thread,
+/// so that all threads inherit the blocked signals and a thread of this object alone receives them. A second
+/// SIGINT ends the process at once with status 130.
+class SignalWatch {
+ public:
+  explicit SignalWatch(StopFlag& flag);
+  ~SignalWatch();  ///< puts the signals back
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+ private:
+  void watch();
+
+  StopFlag& flag_;
+  sigset_t signals_, before_;
+  int signal_file_ = -1, end_file_ = -1;
+  std::thread thread_;
+};
+
+}  // namespace triax

@@ -1,0 +1,124 @@
+#include "engine/train.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "comm/local_ranks.h"
+#include "engine/job.h"
+#include "launch/commands.h"
+#include "launch/signals.h"
+
+namespace triax {
+
+namespace {
+
+int status_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::finished:
+      return exit_done;
+    case Outcome::interrupted:
+      return exit_interrupted;
+    case Outcome::stopped:
+      return exit_stopped;
+  }
+  return exit_fault;
+}
+
+int status_of(const Error& error) {
+  return error.kind() == ErrorKind::usage ? exit_usage : exit_fault;
+}
+
+// The place in the program is for faults; who wrote a wrong job needs none.
+std::string told(const Error& error) {
+  return error.kind() == ErrorKind::usage ? error.what() : fmt::format("{}: {}", error.place(), error.what());
+}
+
+void print_error(const std::string& text) {
+  std::fflush(stdout);
+  std::fputs(fmt::format("triax: error: {}\n", text).c_str(), stderr);
+}
+
+// What all processes find wrong is told by rank 0, whose end takes the others with it; what only one finds
+// is told a moment later by that one.
+void let_rank_0_speak(int rank) {
+  if (rank != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+}
+
+// Ranks of a host are adjacent, so this rank's tensor group lies on its host when it lies among them.
+void check_nodes(const RunConfig& config, int rank, int local_rank, int local_size) {
+  const int tensor = config.parallel.tensor, first = rank - rank % tensor, host = rank - local_rank;
+  if (config.parallel.allow_tensor_across_nodes || (first >= host && first + tensor <= host + local_size))
+    return;
+  std::string fitting;
+  for (int t = 1; t <= local_size; ++t)
+    if (local_size % t == 0 && config.model.num_attention_heads % t == 0 &&
+        config.model.intermediate_size % t == 0)
+      fitting += (fitting.empty() ? "" : ", ") + std::to_string(t);
+  fail_usage(
+      "parallel.tensor: {}: the tensor group of ranks {} .. {} is spread over several nodes ({} ranks on "
+      "this one); tensor can be {}, or set parallel.allow_tensor_across_nodes: true",
+      tensor, first, first + tensor - 1, local_size, fitting);
+}
+
+int train_threads(const RunConfig& config, const StopFlag& stop, const CommOptions& comm,
+                  const TrainRequest& request) {
+  const int size = world_size(config);
+  Outcome outcome = Outcome::finished;
+  try {
+    run_local_ranks(size, comm, [&](Communicator& world, int rank) {
+      try {
+        const Outcome mine = run_rank(config, world, rank, size, stop, request);
+        if (rank == 0) outcome = mine;  // the ranks agree
+      } catch (const Error& error) {
+        throw Error(error.kind(), told(error), error.location());
+      }
+    });
+  } catch (const Error& error) {
+    print_error(error.what());
+    return status_of(error);
+  }
+  return status_of(outcome);
+}
+
+int train_mpi(const RunConfig& config, const StopFlag& stop, const CommOptions& comm,
+              const TrainRequest& request) {
+  const std::unique_ptr<MpiWorld> mpi = make_mpi_world(comm);
+  const std::unique_ptr<Communicator> world = mpi->communicator();
+  try {
+    check_nodes(config, world->rank(), mpi->local_rank(), mpi->local_size());
+    return status_of(run_rank(config, *world, mpi->local_rank(), mpi->local_size(), stop, request));
+  } catch (const Error& error) {
+    let_rank_0_speak(world->rank());
+    print_error(fmt::format("rank {}: {}", world->rank(), told(error)));
+    mpi->abort(status_of(error));
+  } catch (const std::exception& error) {
+    print_error(fmt::format("rank {}: {}", world->rank(), error.what()));
+    mpi->abort(exit_fault);
+  }
+}
+
+}  // namespace
+
+int train(const TrainOptions& options) {
+  // A console that goes away is no reason to lose a run.
+  std::signal(SIGPIPE, SIG_IGN);
+  StopFlag stop;
+  SignalWatch watch(stop);
+  int rank = 0, launched = 0;
+  const bool mpi = started_by_mpi(&rank, &launched);
+  RunConfig config;
+  try {
+    config = load_job(options.job.files, options.job.sets, {mpi ? launched : 0, options.job.ranks});
+  } catch (const Error&) {
+    let_rank_0_speak(rank);
+    throw;
+  }
+  CommOptions comm;
+  comm.check_order = config.debug.check_collectives;
+  const TrainRequest request{options.accept_changes, options.quiet};
+  return mpi ? train_mpi(config, stop, comm, request) : train_threads(config, stop, comm, request);
+}
+
+}  // namespace triax
