@@ -19,6 +19,7 @@ test-full:  ## everything that takes longer: the whole matrix of grids
 	@scripts/test full
 
 bench: build ## what this machine does: kernels and steps
+	@scripts/setup --bench
 	@build/triax bench step
 
 format:     ## clang-format on all sources
