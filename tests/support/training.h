@@ -10,6 +10,7 @@
 
 #include "comm/local_ranks.h"
 #include "core/fields.h"
+#include "core/rng.h"
 #include "engine/plan.h"
 #include "engine/state.h"
 #include "model/gpt.h"

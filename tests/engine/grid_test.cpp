@@ -1,0 +1,184 @@
+// A grid computes what one rank computes (DESIGN section 7, first row), and options that must not matter
+// change no bit.
+
+#include <gtest/gtest.h>
+
+#include "support/training.h"
+
+namespace triax::test {
+namespace {
+
+constexpr int64_t steps = 20;
+
+RunConfig job(Architecture architecture) {
+  RunConfig config;
+  ModelConfig& m = config.model;
+  m.architecture = architecture;
+  m.vocab_size = 61;  // odd: rows are padded on every tensor degree above 1
+  m.hidden_size = 48;
+  m.num_hidden_layers = 4;
+  m.num_attention_heads = 12;
+  m.num_key_value_heads = architecture == Architecture::llama ? 1 : 12;
+  m.intermediate_size = 96;
+  m.max_position_embeddings = 16;
+  m.tie_word_embeddings = architecture == Architecture::gpt2;
+  m.initializer_range = 0.1;
+  config.training.steps = steps;
+  config.training.global_batch_size = 12;
+  config.training.micro_batch_size = 1;
+  config.training.sequence_length = 12;
+  config.optimizer.lr = 3e-3;
+  config.lr_schedule.warmup_steps = 4;
+  config.lr_schedule.decay_steps = steps;
+  config.parallel = {};
+  config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 1;
+  return config;
+}
+
+RunConfig on_grid(RunConfig config, int tensor, int pipeline, int data, int zero = 1,
+                  const std::string& schedule = "1f1b") {
+  config.parallel.tensor = tensor;
+  config.parallel.pipeline = pipeline;
+  config.parallel.data = data;
+  config.parallel.zero_stage = zero;
+  config.parallel.schedule = schedule;
+  return config;
+}
+
+std::string name_of(const RunConfig& c) {
+  return fmt::format("tensor {} pipeline {} data {} zero {} {}", c.parallel.tensor, c.parallel.pipeline,
+                     c.parallel.data, c.parallel.zero_stage, c.parallel.schedule);
+}
+
+void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const std::string& what) {
+  std::string worst;
+  EXPECT_LT(gradient_error(grid.first_gradients, one.first_gradients, &worst), 1e-5) << what << ": " << worst;
+  ASSERT_EQ(grid.losses.size(), one.losses.size());
+  for (size_t s = 0; s < one.losses.size(); ++s)
+    EXPECT_NEAR(grid.losses[s] / one.losses[s], 1.0, 1e-5) << what << ", step " << s + 1;
+}
+
+void expect_identical(const TrainingRecord& a, const TrainingRecord& b, const std::string& what) {
+  EXPECT_EQ(a.losses, b.losses) << what;
+  EXPECT_EQ(a.norms, b.norms) << what;
+  for (const auto& [name, tensor] : b.first_gradients)
+    EXPECT_TRUE(tensor == a.first_gradients.at(name)) << what << ": gradient of " << name;
+  for (const auto& [name, tensor] : b.weights)
+    EXPECT_TRUE(tensor == a.weights.at(name)) << what << ": " << name;
+  for (const auto& [name, tensor] : b.exp_avg_sq)
+    EXPECT_TRUE(tensor == a.exp_avg_sq.at(name)) << what << ": exp_avg_sq of " << name;
+}
+
+// One tensor and data degree: the base grid against one rank, every pipeline degree and ZeRO stage bit for
+// bit against the base.
+void check_grids(Architecture architecture, const std::vector<int>& tensors, const std::vector<int>& datas,
+                 const std::vector<int>& pipelines, const std::vector<int>& zeros) {
+  const RunConfig one = job(architecture);
+  const Batches batches = random_batches(one, steps, 5);
+  const TrainingRecord reference = train(one, batches);
+  ASSERT_LT(reference.losses.back(), reference.losses.front());
+  for (int t : tensors)
+    for (int d : datas) {
+      const RunConfig base_job = on_grid(one, t, 1, d);
+      const TrainingRecord base = t * d == 1 ? reference : train(base_job, batches);
+      expect_close(base, reference, name_of(base_job));
+      for (int p : pipelines)
+        for (int z : zeros) {
+          if (p == 1 && z == 1) continue;
+          const RunConfig other = on_grid(one, t, p, d, z);
+          const TrainingRecord record = train(other, batches);
+          expect_identical(record, base, name_of(other));
+          EXPECT_EQ(record.planned_peak, record.measured_peak) << name_of(other);
+        }
+    }
+}
+
+class GridTest : public ::testing::TestWithParam<Architecture> {};
+
+TEST_P(GridTest, EachAxisAlone) {
+  check_grids(GetParam(), {2, 3}, {1}, {1}, {1});
+  check_grids(GetParam(), {1}, {2, 3}, {1}, {0});
+  check_grids(GetParam(), {1}, {1}, {2, 3}, {0});
+}
+
+TEST_P(GridTest, AllAxesTogether) {
+  check_grids(GetParam(), {2}, {2}, {2}, {0, 1});
+  check_grids(GetParam(), {4}, {3}, {3}, {1});
+}
+
+TEST_P(GridTest, SchedulesChangeNoBit) {
+  const RunConfig one = job(GetParam());
+  const Batches batches = random_batches(one, 5, 6);
+  const TrainingRecord base = train(on_grid(one, 2, 1, 1), batches);
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (int p : {2, 3, 4}) {
+      const RunConfig other = on_grid(one, 2, p, 1, 1, schedule);
+      expect_identical(train(other, batches), base, name_of(other));
+    }
+}
+
+TEST_P(GridTest, ThreadsChangeNoBit) {
+  const RunConfig one = on_grid(job(GetParam()), 1, 2, 1);
+  const Batches batches = random_batches(one, 5, 7);
+  expect_identical(train(one, batches, {}, 3), train(one, batches, {}, 1), "3 threads");
+}
+
+TEST_P(GridTest, TwoLayersOnTensorTwoPipelineTwo) {
+  RunConfig one = job(GetParam());
+  one.model.num_hidden_layers = 2;
+  const Batches batches = random_batches(one, steps, 8);
+  expect_close(train(on_grid(one, 2, 2, 1), batches), train(one, batches), "2 layers on 2 x 2");
+}
+
+TEST_P(GridTest, SevenLayersOnThreeStages) {
+  RunConfig one = job(GetParam());
+  one.model.num_hidden_layers = 7;
+  const Batches batches = random_batches(one, 5, 9);
+  expect_identical(train(on_grid(one, 1, 3, 1), batches), train(one, batches), "7 layers on 3 stages");
+}
+
+TEST_P(GridTest, TiedAndUntiedAcrossStages) {
+  RunConfig one = job(GetParam());
+  one.model.tie_word_embeddings = !one.model.tie_word_embeddings;
+  const Batches batches = random_batches(one, steps, 10);
+  const TrainingRecord reference = train(one, batches);
+  expect_identical(train(on_grid(one, 1, 2, 1), batches), reference, "pipeline 2");
+  expect_close(train(on_grid(one, 2, 2, 2), batches), reference, "2 x 2 x 2");
+}
+
+// How the batch is cut must not matter: the first micro-batch's gradient and the last one's weigh the same.
+TEST_P(GridTest, MicroBatchSizes) {
+  RunConfig one = job(GetParam());
+  const Batches batches = random_batches(one, steps, 11);
+  const TrainingRecord reference = train(one, batches);
+  for (int size : {2, 3, 4, 12}) {
+    one.training.micro_batch_size = size;
+    expect_close(train(one, batches), reference, fmt::format("micro-batch {}", size));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GridTest, ::testing::Values(Architecture::gpt2, Architecture::llama),
+                         [](const auto& info) {
+                           return info.param == Architecture::gpt2 ? "gpt2" : "llama";
+                         });
+
+// The whole matrix of the first issue: 72 grids for each architecture.
+class FullGridTest : public ::testing::TestWithParam<Architecture> {};
+
+TEST_P(FullGridTest, Matrix) {
+  check_grids(GetParam(), {1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3}, {0, 1});
+}
+
+TEST_P(FullGridTest, ThirtyTwoRanks) {
+  const RunConfig one = job(GetParam());
+  const Batches batches = random_batches(one, steps, 12);
+  expect_close(train(on_grid(one, 4, 4, 2), batches), train(one, batches), "4 x 4 x 2");
+}
+
+INSTANTIATE_TEST_SUITE_P(FullModels, FullGridTest, ::testing::Values(Architecture::gpt2, Architecture::llama),
+                         [](const auto& info) {
+                           return info.param == Architecture::gpt2 ? "gpt2" : "llama";
+                         });
+
+}  // namespace
+}  // namespace triax::test
