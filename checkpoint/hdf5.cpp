@@ -1,12 +1,14 @@
 #include "checkpoint/hdf5.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 
 #include "checkpoint/file_io.h"
 #include "core/error.h"
@@ -32,20 +34,47 @@ std::string innermost_reason() {
   return reason;
 }
 
-int make_memory_file() {
-  const int fd = ::memfd_create("triax-hdf5", MFD_CLOEXEC);
-  if (fd < 0) fail("can't create a file in memory: {}", errno_text(errno));
-  return fd;
+// A nameless file would do, but HDF5 insists on a real path while it opens one; the name is gone right after.
+struct MemoryFile {
+  std::string path;
+  int fd;
+};
+
+MemoryFile make_memory_file() {
+  int error = 0;
+  for (const std::string& folder :
+       {std::string("/dev/shm"), std::filesystem::temp_directory_path().string()}) {
+    std::string path = folder + "/triax-hdf5-XXXXXX";
+    const int fd = ::mkostemp(path.data(), O_CLOEXEC);
+    if (fd >= 0) return {path, fd};
+    error = errno;
+  }
+  fail("can't create a file to lay out HDF5 in, neither in /dev/shm nor in the temporary folder: {}",
+       errno_text(error));
 }
 
-hid_t create_image(int fd) {
+Hid create_image(const std::string& path) {
   Hid access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "making file access properties");
   check_hdf5(H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST), "choosing the file format");
   // Large data start on pages; metadata lie together in large blocks instead of among the data.
   check_hdf5(H5Pset_alignment(access, 65536, 4096), "setting the alignment");
   check_hdf5(H5Pset_meta_block_size(access, 65536), "setting the metadata block size");
-  const std::string path = fmt::format("/proc/self/fd/{}", fd);
-  return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  return Hid(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "laying out a file");
+}
+
+// Opens the file for HDF5 and takes its name away, whatever happens.
+Hid open_unnamed(int* fd) {
+  const MemoryFile memory = make_memory_file();
+  *fd = memory.fd;
+  try {
+    Hid file = create_image(memory.path);
+    ::unlink(memory.path.c_str());
+    return file;
+  } catch (...) {
+    ::unlink(memory.path.c_str());
+    ::close(memory.fd);
+    throw;
+  }
 }
 
 }  // namespace
@@ -103,7 +132,7 @@ Hid make_space(const Shape& shape) {
   return Hid(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, "making a dataspace");
 }
 
-Hdf5Image::Hdf5Image() : fd_(make_memory_file()), file_(create_image(fd_), H5Fclose, "creating a file") {}
+Hdf5Image::Hdf5Image() : file_(open_unnamed(&fd_)) {}
 
 Hdf5Image::~Hdf5Image() {
   if (fd_ >= 0) ::close(fd_);

@@ -55,8 +55,8 @@ void write_attribute(hid_t object, const char* name, const Shape& value);
 /// A simple dataspace of that shape.
 Hid make_space(const Shape& shape);
 
-/// An HDF5 file that is laid out in anonymous memory (memfd, sparse: room that is reserved and never written
-/// costs nothing), so that its bytes can be written, and checksummed, by us.
+/// An HDF5 file that is laid out in memory (a nameless sparse file in /dev/shm: room that is reserved and
+/// never written costs nothing), so that its bytes can be written, and checksummed, by us.
 class Hdf5Image {
  public:
   Hdf5Image();  ///< creates it with the latest format, whose metadata carry checksums
@@ -71,7 +71,7 @@ class Hdf5Image {
   void read(int64_t offset, void* out, size_t bytes) const;
 
  private:
-  int fd_;
+  int fd_ = -1;
   Hid file_;
   int64_t size_ = 0;
 };

@@ -1,0 +1,35 @@
+#include "checkpoint/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/folders.h"
+
+namespace triax {
+
+std::string readable_bytes(int64_t bytes) {
+  static constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) fail_usage("{} is no folder", path.string());
+  const std::string name = std::filesystem::absolute(path / "").parent_path().filename().string();
+  if (std::filesystem::exists(path / manifest_file, ignored) || name.rfind("step-", 0) == 0) return {path};
+  for (const std::filesystem::path& dir : {path, path / "checkpoints"}) {
+    std::vector<std::filesystem::path> out;
+    for (const StepFolder& folder : step_folders(dir)) out.push_back(folder.path);
+    std::reverse(out.begin(), out.end());
+    if (!out.empty()) return out;
+  }
+  fail_usage("{} holds no checkpoint: neither {} nor a folder named step-NNNNNNNN is in it", path.string(),
+             manifest_file);
+}
+
+}  // namespace triax
