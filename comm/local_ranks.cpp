@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace triax {
@@ -40,10 +41,16 @@ class LocalRanks {
     pthread_attr_destroy(&attributes);
     for (Seat& seat : seats_)
       if (seat.started) pthread_join(seat.thread, nullptr);
-    if (first_) throw *first_;
+    if (first_) throw Error(first_->kind, first_->text, first_->place);
   }
 
  private:
+  // Parts, not an Error: copies of an exception share their text between threads.
+  struct Cause {
+    ErrorKind kind;
+    std::string text;
+    std::source_location place;
+  };
   struct Seat {
     LocalRanks* ranks;
     int rank;
@@ -73,21 +80,21 @@ class LocalRanks {
   }
 
   void note(int rank, const Error& error) {
-    const Error told(error.kind(), fmt::format("rank {}: {}", rank, error.what()), error.location());
+    const std::string text = fmt::format("rank {}: {}", rank, error.what());
     {
       std::lock_guard lock(mutex_);
       const bool better =
-          !first_ || (first_->kind() == ErrorKind::aborted && error.kind() != ErrorKind::aborted);
-      if (better) first_.emplace(told);
+          !first_ || (first_->kind == ErrorKind::aborted && error.kind() != ErrorKind::aborted);
+      if (better) first_ = Cause{error.kind(), text, error.location()};
     }
-    world_.abort(told.what());
+    world_.abort(text);
   }
 
   ThreadWorld world_;
   const std::function<void(Communicator&, int)>& body_;
   std::vector<Seat> seats_;
   std::mutex mutex_;
-  std::optional<Error> first_;
+  std::optional<Cause> first_;
 };
 
 }  // namespace
