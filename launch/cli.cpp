@@ -1,9 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <iostream>
 
+#include "bench/kernels.h"
+#include "checkpoint/list.h"
+#include "checkpoint/verify.h"
 #include "core/error.h"
 #include "engine/job.h"
+#include "engine/report.h"
 #include "launch/commands.h"
 
 namespace triax {
@@ -32,6 +37,9 @@ class CommandLine {
     app_.set_help_all_flag("--help-all", "help of all commands");
     add_train();
     add_plan();
+    add_checkpoint();
+    add_report();
+    add_bench();
     app_.add_subcommand("schema", "print the JSON Schema of job files, for editors")
         ->footer("Example:\n  triax schema > triax.schema.json")
         ->final_callback([this] {
@@ -88,10 +96,55 @@ class CommandLine {
     command->final_callback([this] { run_ = [this] { return plan(plan_); }; });
   }
 
+  void add_checkpoint() {
+    CLI::App* group = app_.add_subcommand("checkpoint", "look at checkpoints; needs neither MPI nor a GPU");
+    group->require_subcommand(1);
+    group->footer("Example:\n  triax checkpoint ls runs/demo");
+    const auto add = [&](const char* name, const char* what, auto command) {
+      CLI::App* sub = group->add_subcommand(name, what);
+      sub->add_option("PATH", path_, "a run's folder, its checkpoints' folder, or one checkpoint")
+          ->required();
+      sub->add_flag("--json", json_, "machine-readable");
+      sub->footer(fmt::format("Example:\n  triax checkpoint {} runs/demo", name));
+      sub->final_callback(
+          [this, command] { run_ = [this, command] { return command(path_, json_, std::cout); }; });
+    };
+    add("ls", "all checkpoints of a run: step, loss, size, complete or not", run_checkpoint_ls);
+    add("inspect", "grid, tensors, shapes and hashes of the newest one, or the one named",
+        run_checkpoint_inspect);
+    add("verify", "read every byte and compare it with the checksums and hashes", run_checkpoint_verify);
+  }
+
+  void add_report() {
+    CLI::App* command = app_.add_subcommand("report", "the curves of a run, as loss.svg and in the terminal");
+    command->add_option("RUN", path_, "a run's folder, finished or not")->required();
+    command->footer("Example:\n  triax report runs/demo");
+    command->final_callback([this] { run_ = [this] { return report(path_, std::cout); }; });
+  }
+
+  void add_bench() {
+    CLI::App* group = app_.add_subcommand("bench", "measure this machine");
+    group->require_subcommand(1);
+    group->footer("Example:\n  triax bench kernels");
+    CLI::App* kernels = group->add_subcommand("kernels", "every CPU kernel beside what the machine can do");
+    kernels->add_option("--threads", threads_, "compute threads (default: all cores)")
+        ->check(CLI::Range(1, 4096));
+    kernels->footer("Example:\n  triax bench kernels --threads 1");
+    kernels->final_callback([this] {
+      run_ = [this] {
+        bench_kernels(std::cout, threads_ ? threads_ : compute_threads({}, 1));
+        return exit_done;
+      };
+    });
+  }
+
   CLI::App app_{"Triax trains transformer language models with tensor, pipeline and data parallelism.",
                 "triax"};
   TrainOptions train_;
   PlanOptions plan_;
+  std::string path_;
+  bool json_ = false;
+  int threads_ = 0;
   std::function<int()> run_;
 };
 

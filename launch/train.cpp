@@ -86,17 +86,19 @@ int train_mpi(const RunConfig& config, const StopFlag& stop, const CommOptions& 
               const TrainRequest& request) {
   const std::unique_ptr<MpiWorld> mpi = make_mpi_world(comm);
   const std::unique_ptr<Communicator> world = mpi->communicator();
+  int status = exit_fault;
   try {
     check_nodes(config, world->rank(), mpi->local_rank(), mpi->local_size());
     return status_of(run_rank(config, *world, mpi->local_rank(), mpi->local_size(), stop, request));
   } catch (const Error& error) {
     let_rank_0_speak(world->rank());
     print_error(fmt::format("rank {}: {}", world->rank(), told(error)));
-    mpi->abort(status_of(error));
+    status = status_of(error);
   } catch (const std::exception& error) {
     print_error(fmt::format("rank {}: {}", world->rank(), error.what()));
-    mpi->abort(exit_fault);
   }
+  mpi->abort(status);
+  return status;
 }
 
 }  // namespace

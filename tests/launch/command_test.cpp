@@ -1,0 +1,194 @@
+// The program as users call it: exit statuses, messages, signals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+namespace triax {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+std::string read(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+struct Result {
+  int status = -1;
+  std::string out, err;
+};
+
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest() : dir_(fs::temp_directory_path() / ("triax-command-" + std::to_string(getpid()))) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    std::ofstream(dir_ / "corpus.txt") << std::string(4000, 'a') + std::string(4000, 'b');
+    std::ofstream(dir_ / "job.yaml") << R"(
+model: {vocab_size: 256, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 32,
+        max_position_embeddings: 16}
+output_dir: run
+training: {steps: 4, global_batch_size: 4, micro_batch_size: 1, sequence_length: 16, threads: 1}
+data: {train: [{path: corpus.txt}]}
+checkpoint: {interval: 1000}
+)";
+  }
+  ~CommandTest() override { fs::remove_all(dir_); }
+
+  pid_t start(const std::vector<std::string>& arguments) {
+    const std::string program = std::string(TRIAX_BINARY_DIR) + "/triax";
+    const pid_t child = fork();
+    if (child != 0) return child;
+    std::vector<char*> argv{const_cast<char*>(program.c_str())};
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    const int out = open((dir_ / "out").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600),
+              err = open((dir_ / "err").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(out, 1);
+    dup2(err, 2);
+    if (chdir(dir_.c_str()) == 0) execv(program.c_str(), argv.data());
+    _exit(127);
+  }
+  Result finish(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), read(dir_ / "out"),
+            read(dir_ / "err")};
+  }
+  Result run(const std::vector<std::string>& arguments) { return finish(start(arguments)); }
+  // Steps written so far.
+  int steps() const {
+    const std::string text = read(dir_ / "run" / "metrics.jsonl");
+    return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+  }
+  void wait_for_steps(int count) {
+    for (int i = 0; i < 6000 && steps() < count; ++i) std::this_thread::sleep_for(10ms);
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(CommandTest, HelpHasAnExampleEverywhere) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"train"},
+                                             {"plan"},
+                                             {"checkpoint", "ls"},
+                                             {"checkpoint", "inspect"},
+                                             {"report"},
+                                             {"schema"},
+                                             {"version"}}) {
+    auto arguments = command;
+    arguments.push_back("--help");
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 0) << command[0];
+    EXPECT_NE(r.out.find("Example:\n  triax " + command[0]), std::string::npos) << r.out;
+  }
+  EXPECT_EQ(run({"--help"}).status, 0);
+}
+
+TEST_F(CommandTest, BadUsageExitsWith2) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"tarin"},
+                                             {"train"},
+                                             {"train", "job.yaml", "--rank", "2"},
+                                             {"train", "job.yaml", "--ranks", "0"},
+                                             {"train", "job.yaml", "--ranks", "two"},
+                                             {"train", "missing.yaml"},
+                                             {"plan"},
+                                             {"checkpoint"},
+                                             {"checkpoint", "ls", "nowhere"},
+                                             {"report", "nowhere"}}) {
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 2) << (arguments.empty() ? "" : arguments[0]) << r.err;
+    EXPECT_EQ(r.err.rfind("triax: error: ", 0), 0u) << r.err;
+  }
+}
+
+TEST_F(CommandTest, ABadJobIsRefusedAtOnceAndWhole) {
+  const auto start = std::chrono::steady_clock::now();
+  const Result r = run({"train", "job.yaml", "--set", "parallel.tensor=8", "--set", "training.stpes=3"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+  EXPECT_EQ(r.status, 2);
+  EXPECT_NE(
+      r.err.find("model.num_attention_heads: 2 is not divisible by parallel.tensor: 8; tensor can be 1, 2"),
+      std::string::npos)
+      << r.err;
+  EXPECT_NE(r.err.find("training.stpes: unknown key; the nearest known key is training.steps"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(dir_ / "run"));
+}
+
+TEST_F(CommandTest, VersionAndSchema) {
+  const Result version = run({"version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.out.rfind("triax ", 0), 0u);
+  const Result schema = run({"schema"});
+  EXPECT_EQ(schema.status, 0);
+  EXPECT_EQ(nlohmann::json::parse(schema.out)["properties"]["model"]["properties"]["hidden_size"]["type"],
+            "integer");
+}
+
+TEST_F(CommandTest, PlanGivesTheDerivedValues) {
+  const Result r = run({"plan", "job.yaml", "--ranks", "8", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto plan = nlohmann::json::parse(r.out);
+  EXPECT_EQ(plan["ranks"], 8);
+  EXPECT_EQ(plan["config"]["parallel"]["data"], 2);
+  EXPECT_EQ(plan["micro_batches"], 2);
+  EXPECT_EQ(plan["stages"].size(), 2u);
+  EXPECT_GT(plan["peak_bytes"], 0);
+  EXPECT_FALSE(fs::exists(dir_ / "run"));
+  EXPECT_EQ(run({"plan", "job.yaml", "--ranks", "8"}).status, 0);
+}
+
+TEST_F(CommandTest, AJobRunsAndThenHasNothingLeftToDo) {
+  const Result r = run({"train", "job.yaml", "--ranks", "4"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(steps(), 4);
+  EXPECT_TRUE(fs::exists(dir_ / "run" / "job.yaml"));
+  EXPECT_TRUE(fs::exists(dir_ / "run" / "logs" / "rank-00003.log"));
+  const Result again = run({"train", "job.yaml", "--ranks", "4"});
+  EXPECT_EQ(again.status, 0);
+  EXPECT_NE(again.out.find("nothing left to do"), std::string::npos) << again.out;
+  EXPECT_EQ(run({"checkpoint", "ls", "run"}).status, 0);
+}
+
+TEST_F(CommandTest, AStopOnRequestSavesAndTheSameCommandContinues) {
+  int before = 0;
+  for (const auto& [signal, status] : {std::pair{SIGTERM, 75}, {SIGUSR1, 75}, {SIGINT, 130}}) {
+    const pid_t child = start({"train", "job.yaml", "--set", "training.steps=1000000"});
+    wait_for_steps(before + 2);
+    kill(child, signal);
+    const Result r = finish(child);
+    EXPECT_EQ(r.status, status) << r.err;
+    EXPECT_GE(steps(), before + 2) << r.out << r.err;
+    before = steps();
+    EXPECT_TRUE(fs::exists(dir_ / "run" / "checkpoints" / "latest"));
+  }
+  const Result rest = run({"train", "job.yaml", "--set", "training.steps=" + std::to_string(before + 1)});
+  EXPECT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(steps(), before + 1);
+}
+
+TEST_F(CommandTest, AFaultExitsWith1AndNamesTheRank) {
+  // A folder that can't be made, whoever runs the test.
+  const Result r = run({"train", "job.yaml", "--set", "output_dir=/proc/triax"});
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_EQ(r.err.rfind("triax: error: rank 0: engine/", 0), 0u) << r.err;
+  EXPECT_NE(r.err.find("/proc/triax"), std::string::npos) << r.err;
+}
+
+}  // namespace
+}  // namespace triax
