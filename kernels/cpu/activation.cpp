@@ -18,10 +18,16 @@ int64_t rows_per_task(int64_t f) {
 constexpr float gelu_slope = 1.5957691216057308f;  // 2 sqrt(2/pi)
 constexpr float gelu_cubic = 0.044715f;
 
-/// e^(-2 v), kept finite so that e^(-2 v) * sigmoid(2 v) is 1 - sigmoid(2 v) everywhere.
+/// e^(-2 v).
 TRIAX_INLINE float gelu_exponential(float z) {
-  const float x = -gelu_slope * (z + gelu_cubic * z * z * z);
-  return exp_of(x > 80.0f ? 80.0f : x);
+  return exp_of(-gelu_slope * (z + gelu_cubic * z * z * z));
+}
+
+/// min(x, 1e30) for x >= 0, by the bits: a comparison of floats would be compiled as a branch. So bounded,
+/// e * s is 1 - s also where s = 1 / (1 + e) vanishes.
+TRIAX_INLINE float at_most_1e30(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x), most = __builtin_bit_cast(uint32_t, 1e30f);
+  return __builtin_bit_cast(float, bits < most ? bits : most);
 }
 
 TRIAX_MULTIVERSION void gelu_rows(const BiasGeluForward& op, int64_t begin, int64_t end) {
@@ -42,7 +48,8 @@ TRIAX_MULTIVERSION void gelu_backward_rows(const BiasGeluBackward& op, int64_t b
     float* du = op.du + t * op.f;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
-      const float z = u[i] + bias[i], e = gelu_exponential(z), s = 1 / (1 + e);
+      const float z = u[i] + bias[i], e = at_most_1e30(gelu_exponential(z));
+      const float s = 1 / (1 + e);
       const float slope = gelu_slope * (1 + 3 * gelu_cubic * z * z);
       du[i] = dy[i] * (s + z * s * (e * s) * slope);
     }

@@ -73,7 +73,7 @@ struct AttentionKernel {
       for (int j = 0; j < vectors; ++j) row[j] = load(b + j * lanes);
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i) {
-        const Vector x = Vector{} + a[i * row_step];
+        const Vector x = a[i * row_step] - Vector{};  // in all lanes; unlike + 0, - 0 costs nothing
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) sum[i][j] += x * row[j];
       }

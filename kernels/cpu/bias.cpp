@@ -11,11 +11,9 @@ namespace {
 TRIAX_MULTIVERSION void sum_columns(const BiasBackward& op, int64_t begin, int64_t end) {
   const float* dy = op.dy;
   const int64_t f = op.f;
-  float* const out[1] = {op.dbias};
-  column_sums<1>(
-      op.t, begin,
-      end - begin, [=](int64_t t, int64_t i, int) __attribute__((always_inline)) { return dy[t * f + i]; },
-      out);
+  column_sums(
+      op.t, begin, end - begin,
+      op.dbias, [=](int64_t t, int64_t i) __attribute__((always_inline)) { return dy[t * f + i]; });
 }
 
 }  // namespace

@@ -108,23 +108,25 @@ TRIAX_MULTIVERSION void backward_input_rows(const NormBackwardInput& op, int64_t
   }
 }
 
-TRIAX_MULTIVERSION void backward_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
+TRIAX_MULTIVERSION void layer_norm_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
   const int64_t h = op.h;
   const float *dy = op.dy, *r = op.residual, *mean = op.mean, *rstd = op.rstd;
-  if (mean) {
-    float* const out[2] = {op.dweight, op.dbias};
-    const auto addend = [=](int64_t t, int64_t i, int n) __attribute__((always_inline)) {
-      const float g = dy[t * h + i];
-      return n == 0 ? g * ((r[t * h + i] - mean[t]) * rstd[t]) : g;
-    };
-    column_sums<2>(op.t, begin, end - begin, addend, out);
-  } else {
-    float* const out[1] = {op.dweight};
-    const auto addend = [=](int64_t t, int64_t i, int) __attribute__((always_inline)) {
-      return dy[t * h + i] * (r[t * h + i] * rstd[t]);
-    };
-    column_sums<1>(op.t, begin, end - begin, addend, out);
-  }
+  const auto scaled = [=](int64_t t, int64_t i) __attribute__((always_inline)) {
+    return dy[t * h + i] * ((r[t * h + i] - mean[t]) * rstd[t]);
+  };
+  const auto plain = [=](int64_t t, int64_t i) __attribute__((always_inline)) {
+    return dy[t * h + i];
+  };
+  column_sums(op.t, begin, end - begin, op.dweight, scaled, op.dbias, plain);
+}
+
+TRIAX_MULTIVERSION void rms_norm_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
+  const int64_t h = op.h;
+  const float *dy = op.dy, *r = op.residual, *rstd = op.rstd;
+  const auto scaled = [=](int64_t t, int64_t i) __attribute__((always_inline)) {
+    return dy[t * h + i] * (r[t * h + i] * rstd[t]);
+  };
+  column_sums(op.t, begin, end - begin, op.dweight, scaled);
 }
 
 }  // namespace
@@ -145,8 +147,9 @@ void norm_backward_input(Device& device, const NormBackwardInput& op) {
 }
 
 void norm_backward_weight(Device& device, const NormBackwardWeight& op) {
-  device.threads().parallel_for(op.h, column_strip,
-                                [&](int64_t begin, int64_t end) { backward_weight_columns(op, begin, end); });
+  device.threads().parallel_for(op.h, column_strip, [&](int64_t begin, int64_t end) {
+    op.mean ? layer_norm_weight_columns(op, begin, end) : rms_norm_weight_columns(op, begin, end);
+  });
 }
 
 }  // namespace triax::cpu

@@ -178,6 +178,29 @@ TEST(CrossEntropyLimits, ARankWithoutColumnsHasNoMaximumAndNoSum) {
   EXPECT_TRUE(same_bits(dlogits, Floats(6)));
 }
 
+TEST(CrossEntropyLimits, BitsDoNotDependOnWhereBuffersLie) {
+  const int64_t n = 1234;
+  Random random(8);
+  const Floats logits = random.normals(n + 5);
+  auto device = make_cpu_device(1);
+  const std::vector<int32_t> targets = {7};
+  const Floats maximum = {3}, sum = {900};
+  Floats sums, first;
+  for (int64_t shift = 0; shift < 5; ++shift) {
+    Floats at(logits.begin(), logits.begin() + n), found = untouched(1), target = untouched(1),
+                                                   d = untouched(n);
+    at.insert(at.begin(), shift, 0.0f);
+    cpu_kernels().cross_entropy_sum(
+        *device, {1, n, n, 0, &at[shift], maximum.data(), targets.data(), found.data(), target.data()});
+    cpu_kernels().cross_entropy_backward(
+        *device, {1, n, n, 0, &at[shift], maximum.data(), sum.data(), targets.data(), 1, d.data()});
+    sums.push_back(found[0]);
+    if (shift == 0) first = d;
+    EXPECT_EQ(sums[0], found[0]);
+    EXPECT_TRUE(same_bits(first, d));
+  }
+}
+
 TEST(CrossEntropyLimits, TheLossIsAddedToWhatIsThere) {
   auto device = make_cpu_device(1);
   const Floats sum_exp = {2, 3, 7}, target_logit = {0, -1, 0};

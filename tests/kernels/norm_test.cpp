@@ -82,11 +82,11 @@ struct Data {
   }
 };
 
-// Runs on rows [first, first + count) of the data.
-Results run(const Case& c, const Data& d, int threads, int64_t first, int64_t count) {
+// Runs on rows [first, first + count) of the data, whose token arrays begin `shift` elements late.
+Results run(const Case& c, const Data& d, int threads, int64_t first, int64_t count, int64_t shift = 0) {
   auto device = make_cpu_device(threads);
   const Kernels& k = cpu_kernels();
-  const int64_t n = count * c.h, at = first * c.h;
+  const int64_t n = count * c.h, at = first * c.h + shift;
   Results out{untouched(n), untouched(n), untouched(count), untouched(count),
               untouched(n), d.dweight,    d.dbias};
   float *mean = c.layer ? out.mean.data() : nullptr, *dbias = c.layer ? out.dbias.data() : nullptr;
@@ -160,6 +160,20 @@ TEST_P(Norm, RowsDoNotDependOnEachOther) {
     const auto row = [&](const Floats& x) { return Floats(x.begin() + t * c.h, x.begin() + (t + 1) * c.h); };
     EXPECT_TRUE(same_bits(row(all.y), one.y));
     EXPECT_TRUE(same_bits(row(all.dx), one.dx));
+  }
+}
+
+TEST_P(Norm, BitsDoNotDependOnWhereBuffersLie) {
+  const Case c = GetParam();
+  const Data d(c);
+  const Results here = run(c, d, 1, 0, c.t);
+  for (int64_t shift : {1, 3}) {
+    Data moved = d;
+    for (Floats* x : {&moved.x, &moved.delta, &moved.dy, &moved.dr}) x->insert(x->begin(), shift, 0.0f);
+    const Results there = run(c, moved, 1, 0, c.t, shift);
+    EXPECT_TRUE(same_bits(here.y, there.y));
+    EXPECT_TRUE(same_bits(here.dx, there.dx));
+    EXPECT_TRUE(same_bits(here.dweight, there.dweight));
   }
 }
 
