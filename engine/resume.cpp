@@ -1,7 +1,10 @@
 #include "engine/resume.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/fields.h"
 
 namespace triax {
