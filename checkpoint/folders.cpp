@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* lock_name = "writer.lock";
 constexpr const char* temporary_prefix = ".tmp-step-";
 constexpr const char* removed_prefix = ".removed-";
 
@@ -41,18 +40,29 @@ bool is_good(const fs::path& folder, std::string* problem) {
   }
 }
 
+// Opens a folder and takes its lock; -1 in *fd when the lock is another's. Returns false when this filesystem
+// gives no locks on folders.
+bool lock_folder(const fs::path& folder, int* fd) {
+  *fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (*fd < 0) return true;
+  if (::flock(*fd, LOCK_EX | LOCK_NB) == 0) return true;
+  const bool taken = errno == EWOULDBLOCK;
+  if (taken) {
+    ::close(*fd);
+    *fd = -1;
+  }
+  return taken;
+}
+
 // True when the writer of a temporary folder is gone.
 bool is_abandoned(const fs::path& folder) {
-  const int fd = ::open((folder / lock_name).c_str(), O_RDWR | O_CLOEXEC);
-  if (fd >= 0) {
-    const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
-    ::close(fd);
-    return free;
-  }
-  // No lock: its writer died before it made one, or after it took it away to commit; or it is about to do so.
+  int fd = -1;
+  const bool locks = lock_folder(folder, &fd);
+  if (fd >= 0) ::close(fd);
+  if (locks) return fd >= 0;
   std::error_code error;
   const auto written = fs::last_write_time(folder, error);
-  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(1);
+  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
 }
 
 }  // namespace
@@ -106,15 +116,13 @@ TemporaryFolder::TemporaryFolder(const fs::path& dir, int64_t step, const std::s
   path_ = dir / fmt::format("{}{:08}-{}", temporary_prefix, step, id);
   if (!fs::create_directory(path_, error))
     fail("can't create folder {}: {}", path_.string(), error ? error.message() : "it exists");
-  lock_ = ::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) {
-    const std::string reason = errno_text(errno);
-    fs::remove_all(path_, error);
-    fail("can't create {}: {}", (path_ / lock_name).string(), reason);
-  }
-  // A filesystem without locks leaves the file unlocked: then only our own later saves could mistake the
-  // folder for a dead run's, and those come one after the other.
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) errno = 0;
+  // Another run that cleans up here may have seen the folder before it was locked; then it is gone or taken.
+  lock_folder(path_, &lock_);
+  if (lock_ < 0 || !fs::exists(path_, error))
+    fail(
+        "{} was taken away by another run that writes to the same folder; give each run a checkpoint.dir of "
+        "its own",
+        path_.string());
 }
 
 TemporaryFolder::~TemporaryFolder() {
@@ -128,8 +136,6 @@ TemporaryFolder::~TemporaryFolder() {
 
 fs::path TemporaryFolder::commit(std::vector<std::string>& warnings) {
   const fs::path final_path = dir_ / name_;
-  if (::unlink((path_ / lock_name).c_str()) != 0)
-    fail("can't remove {}: {}", (path_ / lock_name).string(), errno_text(errno));
   sync_folder(path_);
   std::error_code error;
   fs::path replaced;

@@ -28,7 +28,8 @@ std::vector<StepFolder> step_folders(const std::filesystem::path& dir);
 CheckpointInfo read_complete(const std::filesystem::path& folder);
 
 /// The hidden folder a checkpoint is written to before it gets its name. While it lives it holds an flock on
-/// a file in it, so that others see whether its writer is alive.
+/// the folder, so that others see whether its writer is alive; where a filesystem has no such locks, a
+/// temporary folder counts as abandoned a day after its last change.
 class TemporaryFolder {
  public:
   TemporaryFolder(const std::filesystem::path& dir, int64_t step, const std::string& id);

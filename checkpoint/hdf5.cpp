@@ -58,7 +58,7 @@ Hid create_image(const std::string& path) {
   check_hdf5(H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST), "choosing the file format");
   // Large data start on pages; metadata lie together in large blocks instead of among the data.
   check_hdf5(H5Pset_alignment(access, 65536, 4096), "setting the alignment");
-  check_hdf5(H5Pset_meta_block_size(access, 65536), "setting the metadata block size");
+  check_hdf5(H5Pset_meta_block_size(access, 16384), "setting the metadata block size");
   return Hid(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "laying out a file");
 }
 
