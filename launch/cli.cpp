@@ -61,15 +61,32 @@ class CommandLine {
     } catch (const CLI::CallForAllHelp& help) {
       return app_.exit(help);
     } catch (const CLI::ParseError& error) {
-      std::fputs(
-          fmt::format("triax: error: {}\nRun with --help for usage and an example.\n", error.what()).c_str(),
-          stderr);
+      const std::string unknown = unknown_command(argc, argv);
+      std::fputs(fmt::format("triax: error: {}\nRun with --help for usage and an example.\n",
+                             unknown.empty() ? error.what() : unknown)
+                     .c_str(),
+                 stderr);
       return exit_usage;
     }
     return run_();
   }
 
  private:
+  // CLI11 only says that a command is required.
+  std::string unknown_command(int argc, char** argv) const {
+    std::string names, nearest;
+    const std::string given = argc > 1 ? argv[1] : "";
+    for (const CLI::App* command : app_.get_subcommands(nullptr)) {
+      const std::string name = command->get_name();
+      if (name == given) return "";
+      names += (names.empty() ? "" : ", ") + name;
+      if (nearest.empty() || edit_distance(given, name) < edit_distance(given, nearest)) nearest = name;
+    }
+    if (given.empty()) return "no command; the commands are " + names;
+    if (given[0] == '-') return "";
+    return fmt::format("{}: unknown command; the nearest is {} (of {})", given, nearest, names);
+  }
+
   void add_train() {
     CLI::App* command = app_.add_subcommand(
         "train", "run a job; its ranks are threads, or processes when started by mpirun or srun");

@@ -119,7 +119,7 @@ int plan(const PlanOptions& options) {
   fmt::print("{:.3g} model FLOPs per token, {} tokens per step\n",
              flops_per_token(m, config.training.sequence_length),
              config.training.global_batch_size * config.training.sequence_length);
-  fmt::print("\n{}\n{}", to_string(grid_of(config)), group_table(grid_of(config)));
+  fmt::print("\n{}", group_table(grid_of(config)));
   fmt::print(
       "\nschedule {}: {} micro-batches of {} sequences per data rank; bubble {:.1f} % when a backward takes "
       "two forwards\n",

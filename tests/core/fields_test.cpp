@@ -236,11 +236,11 @@ TEST(Fields, SchemaDescribesEveryField) {
 
 TEST(ConfigTree, OverlaysMergeMappingsAndReplaceTheRest) {
   std::vector<std::string> problems;
-  ConfigNode base = parse_yaml("a: {x: 1, y: 2}\nlist: [1, 2]\nkeep: 5", "base.yaml", problems);
-  merge(base, parse_yaml("a: {y: 3, z: 4}\nlist: [9]", "over.yaml", problems));
+  ConfigNode base = parse_yaml("a: {x: 1, w: 2}\nlist: [1, 2]\nkeep: 5", "base.yaml", problems);
+  merge(base, parse_yaml("a: {w: 3, z: 4}\nlist: [9]", "over.yaml", problems));
   EXPECT_TRUE(problems.empty());
-  EXPECT_EQ(to_yaml(base), "a:\n  x: 1\n  y: 3\n  z: 4\nlist: [9]\nkeep: 5\n");
-  EXPECT_EQ(to_string(base.find("a")->find("y")->origin), "over.yaml:1");
+  EXPECT_EQ(to_yaml(base), "a:\n  x: 1\n  w: 3\n  z: 4\nlist: [9]\nkeep: 5\n");
+  EXPECT_EQ(to_string(base.find("a")->find("w")->origin), "over.yaml:1");
   EXPECT_EQ(to_string(base.find("keep")->origin), "base.yaml:3");
 }
 
