@@ -4,9 +4,11 @@
 #include <iostream>
 
 #include "bench/kernels.h"
+#include "bench/step.h"
 #include "checkpoint/list.h"
 #include "checkpoint/verify.h"
 #include "core/error.h"
+#include "engine/generate.h"
 #include "engine/job.h"
 #include "engine/report.h"
 #include "launch/commands.h"
@@ -15,8 +17,9 @@ namespace triax {
 
 namespace {
 
-void add_job(CLI::App& command, JobArguments& job) {
-  command.add_option("JOB.yaml", job.files, "job file, then overlays: merged left to right")->required();
+void add_job(CLI::App& command, JobArguments& job, bool required = true) {
+  command.add_option("JOB.yaml", job.files, "job file, then overlays: merged left to right")
+      ->required(required);
   command
       .add_option("--ranks", job.ranks, "number of ranks (default: what the job's parallel keys multiply to)")
       ->check(CLI::Range(1, 1 << 20));
@@ -38,6 +41,7 @@ class CommandLine {
     add_train();
     add_plan();
     add_checkpoint();
+    add_generate();
     add_report();
     add_bench();
     app_.add_subcommand("schema", "print the JSON Schema of job files, for editors")
@@ -132,6 +136,41 @@ class CommandLine {
     add("verify", "read every byte and compare it with the checksums and hashes", run_checkpoint_verify);
   }
 
+  void add_generate() {
+    CLI::App* command = app_.add_subcommand("generate", "continue a text with a model of bytes");
+    command
+        ->add_option("CHECKPOINT", generate_.path,
+                     "a run's folder (its newest checkpoint), or one checkpoint")
+        ->required();
+    command->add_option("--prompt", generate_.prompt, "text to continue")->required();
+    command->add_option("--tokens", generate_.tokens, "tokens to draw")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 30));
+    command->add_option("--temperature", generate_.temperature, "0 always takes the likeliest token")
+        ->capture_default_str()
+        ->check(CLI::Range(0.0, 100.0));
+    command->add_option("--top-k", generate_.top_k, "draw from the k likeliest tokens; 0: from all")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1 << 30));
+    command->add_option("--seed", generate_.seed, "another seed gives another text")->capture_default_str();
+    command->add_option("--threads", generate_.threads, "compute threads (default: all cores)")
+        ->check(CLI::Range(1, 4096));
+    command->footer("Example:\n  triax generate runs/demo --prompt \"In the beginning\" --tokens 100");
+    command->final_callback([this] {
+      run_ = [this] {
+        bool begun = false;
+        generate(generate_, [&](unsigned char byte) {
+          if (!begun) std::fputs(generate_.prompt.c_str(), stdout);
+          begun = true;
+          std::fputc(byte, stdout);
+          std::fflush(stdout);
+        });
+        std::fputc('\n', stdout);
+        return exit_done;
+      };
+    });
+  }
+
   void add_report() {
     CLI::App* command = app_.add_subcommand("report", "the curves of a run, as loss.svg and in the terminal");
     command->add_option("RUN", path_, "a run's folder, finished or not")->required();
@@ -153,12 +192,35 @@ class CommandLine {
         return exit_done;
       };
     });
+    CLI::App* step = group->add_subcommand("step", "training steps beside the machine's matrix products");
+    add_job(*step, bench_, false);
+    step->add_option("--steps", bench_steps_, "steps that are timed")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000000));
+    step->add_option("--threads", threads_, "compute threads per rank (default: cores / ranks)")
+        ->check(CLI::Range(1, 4096));
+    step->footer("Example:\n  triax bench step\n  triax bench step examples/demo.yaml --ranks 2 --steps 20");
+    step->final_callback([this] {
+      run_ = [this] {
+        const bool of_job = !bench_.files.empty();
+        if (!of_job && (bench_.ranks || !bench_.sets.empty()))
+          fail_usage("--ranks and --set go with a job file; without one GPT-2 124M is measured on one rank");
+        const RunConfig config =
+            of_job ? load_job(bench_.files, bench_.sets, {0, bench_.ranks}) : gpt2_124m_job();
+        bench_step(std::cout, config, bench_steps_,
+                   threads_ ? threads_ : compute_threads(config, world_size(config)));
+        return exit_done;
+      };
+    });
   }
 
   CLI::App app_{"Triax trains transformer language models with tensor, pipeline and data parallelism.",
                 "triax"};
   TrainOptions train_;
   PlanOptions plan_;
+  GenerateOptions generate_;
+  JobArguments bench_;
+  int bench_steps_ = 10;
   std::string path_;
   bool json_ = false;
   int threads_ = 0;

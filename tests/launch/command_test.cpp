@@ -86,7 +86,11 @@ TEST_F(CommandTest, HelpHasAnExampleEverywhere) {
                                              {"plan"},
                                              {"checkpoint", "ls"},
                                              {"checkpoint", "inspect"},
+                                             {"checkpoint", "verify"},
                                              {"report"},
+                                             {"generate"},
+                                             {"bench", "step"},
+                                             {"bench", "kernels"},
                                              {"schema"},
                                              {"version"}}) {
     auto arguments = command;
@@ -164,6 +168,11 @@ TEST_F(CommandTest, AJobRunsAndThenHasNothingLeftToDo) {
   EXPECT_EQ(again.status, 0);
   EXPECT_NE(again.out.find("nothing left to do"), std::string::npos) << again.out;
   EXPECT_EQ(run({"checkpoint", "ls", "run"}).status, 0);
+  const Result text = run({"generate", "run", "--prompt", "ab", "--tokens", "5"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_EQ(text.out.size(), 8u);  // prompt, tokens, end of line
+  EXPECT_EQ(text.out.rfind("ab", 0), 0u);
+  EXPECT_EQ(run({"generate", "run", "--prompt", "ab", "--tokens", "5"}).out, text.out);
 }
 
 TEST_F(CommandTest, AStopOnRequestSavesAndTheSameCommandContinues) {
