@@ -40,10 +40,13 @@ void print_error(const std::string& text) {
   std::fputs(fmt::format("triax: error: {}\n", text).c_str(), stderr);
 }
 
-// What all processes find wrong is told by rank 0, whose end takes the others with it; what only one finds
-// is told a moment later by that one.
-void let_rank_0_speak(int rank) {
-  if (rank != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+// What all processes find wrong is told by rank 0, whose end makes the launcher send SIGTERM to the others;
+// what only one of them finds is told by that one after a while.
+bool rank_0_speaks(int rank, const StopFlag& stop) {
+  if (rank == 0) return false;
+  for (int i = 0; i < 100 && stop.signal.load() != SIGTERM; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return stop.signal.load() == SIGTERM;
 }
 
 // Ranks of a host are adjacent, so this rank's tensor group lies on its host when it lies among them.
@@ -91,8 +94,8 @@ int train_mpi(const RunConfig& config, const StopFlag& stop, const CommOptions& 
     check_nodes(config, world->rank(), mpi->local_rank(), mpi->local_size());
     return status_of(run_rank(config, *world, mpi->local_rank(), mpi->local_size(), stop, request));
   } catch (const Error& error) {
-    let_rank_0_speak(world->rank());
-    print_error(fmt::format("rank {}: {}", world->rank(), told(error)));
+    if (!rank_0_speaks(world->rank(), stop))
+      print_error(fmt::format("rank {}: {}", world->rank(), told(error)));
     status = status_of(error);
   } catch (const std::exception& error) {
     print_error(fmt::format("rank {}: {}", world->rank(), error.what()));
@@ -114,7 +117,7 @@ int train(const TrainOptions& options) {
   try {
     config = load_job(options.job.files, options.job.sets, {mpi ? launched : 0, options.job.ranks});
   } catch (const Error&) {
-    let_rank_0_speak(rank);
+    if (rank_0_speaks(rank, stop)) return exit_usage;
     throw;
   }
   CommOptions comm;
