@@ -34,23 +34,17 @@ std::string innermost_reason() {
   return reason;
 }
 
-// A nameless file would do, but HDF5 insists on a real path while it opens one; the name is gone right after.
-struct MemoryFile {
+// HDF5 insists on a real path while it opens a file; the name is gone right after.
+struct UnnamedFile {
   std::string path;
   int fd;
 };
 
-MemoryFile make_memory_file() {
-  int error = 0;
-  for (const std::string& folder :
-       {std::string("/dev/shm"), std::filesystem::temp_directory_path().string()}) {
-    std::string path = folder + "/triax-hdf5-XXXXXX";
-    const int fd = ::mkostemp(path.data(), O_CLOEXEC);
-    if (fd >= 0) return {path, fd};
-    error = errno;
-  }
-  fail("can't create a file to lay out HDF5 in, neither in /dev/shm nor in the temporary folder: {}",
-       errno_text(error));
+UnnamedFile make_file(const std::filesystem::path& folder) {
+  std::string path = (folder / ".layout-XXXXXX").string();
+  const int fd = ::mkostemp(path.data(), O_CLOEXEC);
+  if (fd < 0) fail("can't create {}: {}", path, errno_text(errno));
+  return {path, fd};
 }
 
 Hid create_image(const std::string& path) {
@@ -63,16 +57,16 @@ Hid create_image(const std::string& path) {
 }
 
 // Opens the file for HDF5 and takes its name away, whatever happens.
-Hid open_unnamed(int* fd) {
-  const MemoryFile memory = make_memory_file();
-  *fd = memory.fd;
+Hid open_unnamed(const std::filesystem::path& folder, int* fd) {
+  const UnnamedFile unnamed = make_file(folder);
+  *fd = unnamed.fd;
   try {
-    Hid file = create_image(memory.path);
-    ::unlink(memory.path.c_str());
+    Hid file = create_image(unnamed.path);
+    ::unlink(unnamed.path.c_str());
     return file;
   } catch (...) {
-    ::unlink(memory.path.c_str());
-    ::close(memory.fd);
+    ::unlink(unnamed.path.c_str());
+    ::close(unnamed.fd);
     throw;
   }
 }
@@ -132,7 +126,7 @@ Hid make_space(const Shape& shape) {
   return Hid(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, "making a dataspace");
 }
 
-Hdf5Image::Hdf5Image() : file_(open_unnamed(&fd_)) {}
+Hdf5Image::Hdf5Image(const std::filesystem::path& folder) : file_(open_unnamed(folder, &fd_)) {}
 
 Hdf5Image::~Hdf5Image() {
   if (fd_ >= 0) ::close(fd_);
@@ -141,7 +135,7 @@ Hdf5Image::~Hdf5Image() {
 void Hdf5Image::close() {
   file_.close("closing a file");
   struct stat status {};
-  if (::fstat(fd_, &status) != 0) fail("can't size a file in memory: {}", errno_text(errno));
+  if (::fstat(fd_, &status) != 0) fail("can't size a laid-out file: {}", errno_text(errno));
   size_ = status.st_size;
 }
 
@@ -151,7 +145,7 @@ void Hdf5Image::read(int64_t offset, void* out, size_t bytes) const {
     const ssize_t n = ::pread(fd_, p, bytes, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
-      fail("reading a file in memory failed at byte {}: {}", offset, n < 0 ? errno_text(errno) : "it ends");
+      fail("reading a laid-out file failed at byte {}: {}", offset, n < 0 ? errno_text(errno) : "it ends");
     p += n;
     offset += n;
     bytes -= static_cast<size_t>(n);

@@ -2,6 +2,7 @@
 
 #include <hdf5.h>
 
+#include <filesystem>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -55,11 +56,13 @@ void write_attribute(hid_t object, const char* name, const Shape& value);
 /// A simple dataspace of that shape.
 Hid make_space(const Shape& shape);
 
-/// An HDF5 file that is laid out in memory (a nameless sparse file in /dev/shm: room that is reserved and
-/// never written costs nothing), so that its bytes can be written, and checksummed, by us.
+/// An HDF5 file that is only laid out: a nameless, sparse file whose reserved room is never written and costs
+/// nothing. Its metadata stay in the page cache, to be copied into the real file, so that every byte of that
+/// one is written, and checksummed, by us.
 class Hdf5Image {
  public:
-  Hdf5Image();  ///< creates it with the latest format, whose metadata carry checksums
+  /// Creates it in `folder` with the latest format, whose metadata carry checksums.
+  explicit Hdf5Image(const std::filesystem::path& folder);
   ~Hdf5Image();
   Hdf5Image(const Hdf5Image&) = delete;
   Hdf5Image& operator=(const Hdf5Image&) = delete;

@@ -172,11 +172,13 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
   record.name = shard_name(identity.index, identity.count);
   std::vector<int64_t> places;
   std::unique_ptr<Hdf5Image> image;
-  {
+  try {
     Hdf5Session session;
-    image = std::make_unique<Hdf5Image>();
+    image = std::make_unique<Hdf5Image>(folder);
     places = lay_out(*image, identity, pieces);
     image->close();
+  } catch (const Error& e) {
+    fail("laying out {} failed: {}", (folder / record.name).string(), e.what());
   }
   std::vector<size_t> order;  // pieces by their place in the file
   for (size_t i = 0; i < pieces.size(); ++i)

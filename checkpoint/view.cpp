@@ -55,7 +55,7 @@ FileRecord write_view(const std::filesystem::path& folder, const CheckpointInfo&
   std::unique_ptr<Hdf5Image> image;
   {
     Hdf5Session session;
-    image = std::make_unique<Hdf5Image>();
+    image = std::make_unique<Hdf5Image>(folder);
     {
       Hid root(H5Gopen2(image->file(), "/", H5P_DEFAULT), H5Gclose, "opening the root");
       write_attribute(root, "format_version", int64_t{format_version});
