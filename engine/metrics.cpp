@@ -76,9 +76,9 @@ std::string short_time(double seconds) {
 
 }  // namespace
 
-StepConsole::StepConsole(std::FILE* out, int64_t first_step, int64_t last_step, int64_t interval)
+StepConsole::StepConsole(std::FILE* out, bool plain, int64_t first_step, int64_t last_step, int64_t interval)
     : out_(out),
-      terminal_(isatty(fileno(out)) != 0),
+      terminal_(out && !plain && isatty(fileno(out)) != 0),
       first_(first_step),
       last_(last_step),
       interval_(interval) {}
@@ -113,6 +113,7 @@ void StepConsole::draw_bar(const StepMetrics& m) {
 }
 
 void StepConsole::say(const std::string& line) {
+  if (!out_) return;
   if (bar_) fmt::print(out_, "\r\x1b[K");
   bar_ = false;
   fmt::print(out_, "{}\n", line);
@@ -120,6 +121,7 @@ void StepConsole::say(const std::string& line) {
 }
 
 void StepConsole::finish() {
+  if (!out_) return;
   if (bar_) fmt::print(out_, "\n");
   bar_ = false;
   std::fflush(out_);

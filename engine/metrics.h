@@ -43,8 +43,9 @@ class MetricsFile {
 /// pipe plain lines.
 class StepConsole {
  public:
-  /// Writes to `out`; `interval` steps between lines.
-  StepConsole(std::FILE* out, int64_t first_step, int64_t last_step, int64_t interval);
+  /// Writes to `out`, `interval` steps between lines.
+  /// Null `out`: silence. `plain`: no bar even on a terminal (mpirun gives rank 0 one of its own).
+  StepConsole(std::FILE* out, bool plain, int64_t first_step, int64_t last_step, int64_t interval);
   void step(const StepMetrics& metrics);
   /// Another line, without disturbing the bar.
   void say(const std::string& line);

@@ -58,11 +58,12 @@ ChangeClass classify(const std::string& key) {
 std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataFingerprints& data_before,
                                             const RunConfig& now, const DataFingerprints& data_now) {
   Flat old_keys, new_keys;
-  // What follows from other keys is not a change of its own: decay_steps defaults to the steps.
+  // What follows from other keys is not a change of its own: decay_steps defaults to the steps, which are
+  // free.
   RunConfig was = before;
-  if (was.lr_schedule.decay_steps == was.training.steps &&
-      now.lr_schedule.decay_steps == now.training.steps && (was.lr_schedule.name == "constant"))
-    was.lr_schedule.decay_steps = now.lr_schedule.decay_steps;
+  const bool follows =
+      was.lr_schedule.decay_steps == was.training.steps && now.lr_schedule.decay_steps == now.training.steps;
+  if (follows) was.lr_schedule.decay_steps = now.lr_schedule.decay_steps;
   flatten(write_fields(was), "", old_keys);
   flatten(write_fields(now), "", new_keys);
   for (Flat* keys : {&old_keys, &new_keys}) keys->erase("data.train"), keys->erase("data.validation");

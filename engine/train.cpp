@@ -19,6 +19,7 @@
 #include "engine/plan.h"
 #include "engine/resume.h"
 #include "engine/run_folder.h"
+#include "engine/tensorboard.h"
 #include "model/gpt.h"
 
 namespace triax {
@@ -83,6 +84,7 @@ class Run {
   std::vector<ConfigChange> changes_;
   Loader loader_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<TensorBoardFile> tensorboard_;
   std::unique_ptr<StepConsole> console_;
   int64_t step_ = 0, consumed_samples_ = 0;
   int64_t saved_step_ = -1;
@@ -254,8 +256,10 @@ Outcome Run::train() {
   const int64_t steps = config_.training.steps;
   if (leads()) {
     metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_);
-    console_ = std::make_unique<StepConsole>(request_.quiet ? nullptr : stdout, step_ + 1, steps,
-                                             config_.logging.interval);
+    if (config_.logging.tensorboard && step_ < steps)
+      tensorboard_ = std::make_unique<TensorBoardFile>(folder_.tensorboard_dir(), step_ + 1);
+    console_ = std::make_unique<StepConsole>(request_.quiet ? nullptr : stdout, request_.plain, step_ + 1,
+                                             steps, config_.logging.interval);
   }
   if (config_.checkpoint.save_initial) save(step_);
   if (step_ >= steps && leads())
@@ -267,6 +271,7 @@ Outcome Run::train() {
     if (data_.validation && (step_ % interval == 0 || step_ == steps)) metrics.validation_loss = validate();
     if (leads()) {
       metrics_->append(metrics);
+      if (tensorboard_) tensorboard_->append(metrics);
       console_->step(metrics);
     }
     const bool interrupted = votes_[static_cast<size_t>(Vote::interrupt)] > 0;

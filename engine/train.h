@@ -24,6 +24,7 @@ enum class Outcome {
 struct TrainRequest {
   bool accept_changes = false;  ///< resume although keys that change the mathematics differ
   bool quiet = false;           ///< no step lines
+  bool plain = false;           ///< no progress bar, even if the output seems to be a terminal
 };
 
 /// Runs a job on one rank, from resuming to the last checkpoint. `world` has the job's number of ranks;

@@ -122,7 +122,7 @@ int train(const TrainOptions& options) {
   }
   CommOptions comm;
   comm.check_order = config.debug.check_collectives;
-  const TrainRequest request{options.accept_changes, options.quiet};
+  const TrainRequest request{options.accept_changes, options.quiet, mpi};
   return mpi ? train_mpi(config, stop, comm, request) : train_threads(config, stop, comm, request);
 }
 

@@ -1,0 +1,115 @@
+#include "engine/tensorboard.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoint/crc32c.h"
+#include "core/error.h"
+
+namespace triax {
+
+namespace {
+
+// The wire format of protocol buffers: a key (field number and type), then the value.
+enum Wire { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+void put_key(std::string& out, int field, Wire wire) {
+  put_varint(out, static_cast<uint64_t>(field << 3 | wire));
+}
+
+template <class T>
+void put_raw(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put_bytes(std::string& out, int field, const std::string& value) {
+  put_key(out, field, bytes);
+  put_varint(out, value.size());
+  out += value;
+}
+
+// Event { double wall_time = 1; int64 step = 2; ... }
+std::string event_head(int64_t step) {
+  std::string event;
+  put_key(event, 1, fixed64);
+  put_raw(event, std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+  put_key(event, 2, varint);
+  put_varint(event, static_cast<uint64_t>(step));
+  return event;
+}
+
+// Summary { repeated Value value = 1; }, Value { string tag = 1; float simple_value = 2; }
+void put_scalar(std::string& summary, const char* tag, double value) {
+  std::string entry;
+  put_bytes(entry, 1, tag);
+  put_key(entry, 2, fixed32);
+  put_raw(entry, static_cast<float>(value));
+  put_bytes(summary, 1, entry);
+}
+
+uint32_t masked_crc(const void* data, size_t size) {
+  const uint32_t crc = crc32c(0, data, size);
+  return (crc >> 15 | crc << 17) + 0xa282ead8U;
+}
+
+}  // namespace
+
+TensorBoardFile::TensorBoardFile(const std::string& dir, int64_t first_step) {
+  std::filesystem::create_directories(dir);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  path_ = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", dir,
+                      std::chrono::duration_cast<std::chrono::seconds>(now).count(), host, getpid());
+  file_ = std::fopen(path_.c_str(), "ab");
+  check(file_ != nullptr, "can't open {}: {}", path_, std::strerror(errno));
+  std::string version = event_head(0);
+  put_bytes(version, 3, "brain.Event:2");
+  write(version);
+  if (first_step <= 1) return;
+  // SessionLog { SessionStatus status = 1; }, START = 1: what older files say from this step on is void.
+  std::string start = event_head(first_step), session;
+  put_key(session, 1, varint);
+  put_varint(session, 1);
+  put_bytes(start, 7, session);
+  write(start);
+}
+
+TensorBoardFile::~TensorBoardFile() {
+  std::fclose(file_);
+}
+
+void TensorBoardFile::append(const StepMetrics& m) {
+  std::string summary;
+  put_scalar(summary, "loss/train", m.loss);
+  if (m.validation_loss) put_scalar(summary, "loss/validation", *m.validation_loss);
+  put_scalar(summary, "optimizer/grad_norm", m.grad_norm);
+  put_scalar(summary, "optimizer/lr", m.learning_rate);
+  put_scalar(summary, "speed/tokens_per_second", m.tokens_per_second);
+  put_scalar(summary, "speed/tflops_per_rank", m.tflops);
+  std::string event = event_head(m.step);
+  put_bytes(event, 5, summary);
+  write(event);
+}
+
+void TensorBoardFile::write(const std::string& event) {
+  std::string record;
+  put_raw(record, static_cast<uint64_t>(event.size()));
+  put_raw(record, masked_crc(record.data(), record.size()));
+  record += event;
+  put_raw(record, masked_crc(event.data(), event.size()));
+  check(std::fwrite(record.data(), 1, record.size(), file_) == record.size() && std::fflush(file_) == 0,
+        "can't write {}: {}", path_, std::strerror(errno));
+}
+
+}  // namespace triax
