@@ -46,17 +46,23 @@ RunFolder::RunFolder(const RunConfig& config, Communicator& world) : dir_(config
       }
       fs::create_directories(dir_ + "/logs");
       fs::create_directories(config.checkpoint.dir);
-      const std::string job = dir_ + "/job.yaml", temporary = job + ".new";
-      std::ofstream out(temporary, std::ios::trunc);
-      out << to_yaml(config);
-      check(out.flush().good(), "can't write {}: {}", temporary, std::strerror(errno));
-      fs::rename(temporary, job);
     } catch (const fs::filesystem_error& error) {
       fail("the run's folder {} can't be made: {}; set output_dir to a folder that can be written", dir_,
            error.what());
     }
   });
   broadcast_bytes(world, moved_to_, 0);
+}
+
+void RunFolder::store_job(const RunConfig& config, Communicator& world) const {
+  collectively(world, [&] {
+    if (world.rank()) return;
+    const std::string job = dir_ + "/job.yaml", temporary = job + ".new";
+    std::ofstream out(temporary, std::ios::trunc);
+    out << to_yaml(config);
+    check(out.flush().good(), "can't write {}: {}", temporary, std::strerror(errno));
+    fs::rename(temporary, job);
+  });
 }
 
 std::string RunFolder::log_path(int rank) const {

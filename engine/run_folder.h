@@ -12,6 +12,8 @@ namespace triax {
 class RunFolder {
  public:
   RunFolder(const RunConfig& config, Communicator& world);
+  /// Writes job.yaml, the effective configuration: once it is sure that this job goes on here. Collective.
+  void store_job(const RunConfig& config, Communicator& world) const;
   std::string log_path(int rank) const;
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
   std::string tensorboard_dir() const { return dir_ + "/tensorboard"; }

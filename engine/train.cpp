@@ -93,7 +93,7 @@ class Run {
 };
 
 void Run::announce() {
-  if (!leads()) return;
+  if (!leads() || request_.quiet) return;
   const ModelConfig& m = config_.model;
   log_.console("{}: {:.1f} M parameters, {} layers, hidden {}, vocabulary {}", config_.name,
                static_cast<double>(parameter_count(m)) / 1e6, m.num_hidden_layers, m.hidden_size,
@@ -253,6 +253,7 @@ StepMetrics Run::one_step(int64_t step) {
 Outcome Run::train() {
   announce();
   restore();
+  folder_.store_job(config_, world_);
   const int64_t steps = config_.training.steps;
   if (leads()) {
     metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_);
