@@ -1,0 +1,141 @@
+#include "engine/metrics.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/crc32c.h"
+#include "engine/resume.h"
+#include "engine/tensorboard.h"
+
+namespace triax {
+namespace {
+
+class Folder {
+ public:
+  Folder() { mkdtemp(path_.data()); }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_ = "/tmp/triax-metrics-XXXXXX";
+};
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+StepMetrics step(int64_t n) {
+  StepMetrics m;
+  m.step = n;
+  m.loss = 1.0 / 3.0 / static_cast<double>(n);
+  m.grad_norm = 0.1;
+  return m;
+}
+
+TEST(Metrics, SeventeenDigitsReadBackExactly) {
+  StepMetrics m = step(7);
+  m.validation_loss = 0.1 + 0.2;
+  const auto json = nlohmann::json::parse(to_json_line(m));
+  EXPECT_EQ(json["loss"].get<double>(), m.loss);
+  EXPECT_EQ(json["validation_loss"].get<double>(), 0.1 + 0.2);
+  for (const char* key : {"step", "grad_norm", "lr", "tokens", "consumed_samples", "step_seconds",
+                          "tokens_per_second", "tflops", "peak_bytes"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_FALSE(nlohmann::json::parse(to_json_line(step(1))).contains("validation_loss"));
+}
+
+TEST(Metrics, ResumedStepsStandOnceAndTornLinesGo) {
+  const Folder folder;
+  const std::string path = folder / "metrics.jsonl";
+  {
+    MetricsFile file(path, 0);
+    for (int n = 1; n <= 5; ++n) file.append(step(n));
+  }
+  std::ofstream(path, std::ios::app) << "{\"step\":6,\"lo";  // died while writing
+  {
+    MetricsFile file(path, 3);
+    file.append(step(4));
+  }
+  std::ifstream in(path);
+  std::vector<int> steps;
+  for (std::string line; std::getline(in, line);) steps.push_back(nlohmann::json::parse(line)["step"]);
+  EXPECT_EQ(steps, (std::vector<int>{1, 2, 3, 4}));
+}
+
+// The framing that TensorBoard checks: length, its masked CRC, payload, its masked CRC.
+TEST(TensorBoard, RecordsAreFramedAndChecksummed) {
+  const Folder folder;
+  std::string path;
+  {
+    TensorBoardFile file(folder / "tensorboard", 3);
+    file.append(step(3));
+    path = file.path();
+  }
+  const std::string data = content(path);
+  auto masked = [](const void* p, size_t n) {
+    const uint32_t crc = crc32c(0, p, n);
+    return (crc >> 15 | crc << 17) + 0xa282ead8U;
+  };
+  size_t at = 0;
+  std::vector<std::string> events;
+  while (at < data.size()) {
+    uint64_t length = 0;
+    uint32_t crc = 0;
+    std::memcpy(&length, data.data() + at, 8);
+    std::memcpy(&crc, data.data() + at + 8, 4);
+    EXPECT_EQ(crc, masked(data.data() + at, 8));
+    events.push_back(data.substr(at + 12, length));
+    std::memcpy(&crc, data.data() + at + 12 + length, 4);
+    EXPECT_EQ(crc, masked(events.back().data(), length));
+    at += 16 + length;
+  }
+  ASSERT_EQ(events.size(), 3U);  // version, session start, step 3
+  EXPECT_NE(events[0].find("brain.Event:2"), std::string::npos);
+  EXPECT_NE(events[2].find("loss/train"), std::string::npos);
+}
+
+TEST(Resume, ChangesHaveThreeClasses) {
+  RunConfig before, now;
+  before.training.steps = before.lr_schedule.decay_steps = 10;
+  now = before;
+  EXPECT_TRUE(changes_on_resume(before, {}, now, {}).empty());
+  now.training.steps = now.lr_schedule.decay_steps = 20;
+  now.parallel.tensor = 4;
+  now.training.micro_batch_size = 3;
+  for (const ConfigChange& c : changes_on_resume(before, {}, now, {}))
+    EXPECT_EQ(c.kind, ChangeClass::free) << c.key;
+  EXPECT_NO_THROW(check_changes(changes_on_resume(before, {}, now, {}), false));
+
+  now.optimizer.lr = 1e-4;
+  auto changes = changes_on_resume(before, {}, now, {});
+  EXPECT_NO_THROW(check_changes(changes, true));
+  try {
+    check_changes(changes, false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("optimizer.lr"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("--accept-changes"), std::string::npos);
+  }
+  now.model.hidden_size = 12;
+  EXPECT_THROW(check_changes(changes_on_resume(before, {}, now, {}), true), Error);
+}
+
+TEST(Resume, DataIsComparedByContent) {
+  RunConfig before, now;
+  before.data.train = {{"/a.txt", 1.0}};
+  now.data.train = {{"/b.txt", 1.0}};
+  EXPECT_TRUE(changes_on_resume(before, {{"train.0", "x"}}, now, {{"train.0", "x"}}).empty());
+  const auto changes = changes_on_resume(before, {{"train.0", "x"}}, now, {{"train.0", "y"}});
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].kind, ChangeClass::mathematics);
+}
+
+}  // namespace
+}  // namespace triax

@@ -1,0 +1,71 @@
+#include "optim/zero.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "optim/optimizer.h"
+
+namespace triax {
+namespace {
+
+ParamStore& declare(ParamStore& params) {
+  params.declare({{"q", {13, 7}, {{0, "tp", 0}}}, {"k", {5, 7}, {{0, "tp", 0}}}});
+  params.declare({{"norm", {7}}});
+  params.declare({{"out", {9, 12}, {{1, "tp", 0}}}});
+  params.commit();
+  return params;
+}
+
+// Every element of every parameter is in the slices of exactly one shard; padding is in none.
+TEST(ZeroPartition, SlicesCoverEveryParameterOnce) {
+  const Grid grid({{"tp", 2}, {"dp", 6}});
+  const auto device = make_cpu_device(1);
+  for (int shards : {1, 2, 3, 6}) {
+    ParamStore params(grid, 1, *device, shards, 64);
+    declare(params);
+    EXPECT_GT(params.buckets().size(), 1U);
+    std::multiset<int64_t> seen;
+    for (int shard = 0; shard < shards; ++shard) {
+      const ZeroPartition partition(params, shards, shard);
+      EXPECT_EQ(partition.elements() * shards, params.elements());
+      std::set<int64_t> places;
+      for (const ParamRange& piece : partition.pieces()) {
+        const auto& entry = params.entries()[static_cast<size_t>(piece.entry)];
+        EXPECT_EQ(piece.first_in_box, piece.begin - entry.offset);
+        for (int64_t i = piece.begin; i < piece.end; ++i) {
+          seen.insert(i);
+          const int64_t place = partition.local(i);
+          EXPECT_TRUE(place >= 0 && place < partition.elements());
+          EXPECT_TRUE(places.insert(place).second) << "two elements at " << place;
+        }
+      }
+    }
+    int64_t expected = 0;
+    for (const auto& entry : params.entries()) {
+      expected += entry.box.numel();
+      for (int64_t i = 0; i < entry.box.numel(); ++i) EXPECT_EQ(seen.count(entry.offset + i), 1U);
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), expected);
+  }
+}
+
+TEST(ZeroPartition, ForeignElementsAreRefused) {
+  const Grid grid({{"dp", 2}});
+  const auto device = make_cpu_device(1);
+  ParamStore params(grid, 0, *device, 2, 64);
+  declare(params);
+  const ZeroPartition first(params, 2, 0);
+  EXPECT_NO_THROW(first.local(params.buckets()[0].begin));
+  EXPECT_THROW(first.local(params.buckets()[0].end - 1), Error);
+}
+
+TEST(ClipFactor, IsThatOfTorch) {
+  EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
+  EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / (4.0 + 1e-6));
+  EXPECT_EQ(clip_factor(4.0, 0.0), 1.0);  // no clipping
+}
+
+}  // namespace
+}  // namespace triax
