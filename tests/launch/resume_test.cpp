@@ -1,0 +1,151 @@
+// Whole jobs through the program: threads against mpirun, resuming on the same and on other grids, a rank
+// that is killed.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace triax {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* mpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
+    "mpirun --oversubscribe --bind-to none ";
+
+class JobTest : public ::testing::Test {
+ protected:
+  JobTest() : dir_(fs::temp_directory_path() / ("triax-jobs-" + std::to_string(getpid()))) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+    std::ofstream text(dir_ / "corpus.txt");
+    for (int i = 0; i < 20000; ++i) text << static_cast<char>('a' + (i * i / 7 + i % 5) % 26);
+    std::ofstream(dir_ / "job.yaml") << R"(
+model: {vocab_size: 257, hidden_size: 48, num_hidden_layers: 4, num_attention_heads: 12, intermediate_size: 96,
+        max_position_embeddings: 16}
+training: {steps: 6, global_batch_size: 8, micro_batch_size: 1, sequence_length: 16, threads: 1}
+data: {train: [{path: corpus.txt}]}
+optimizer: {lr: 1.0e-3}
+lr_schedule: {warmup_steps: 2, decay_steps: 6}
+parallel: {tensor: 2, pipeline: 2, data: 2}
+checkpoint: {interval: 1000, save_initial: true}
+logging: {tensorboard: false}
+)";
+  }
+  ~JobTest() override { fs::remove_all(dir_); }
+
+  static bool have_mpirun() { return std::system("command -v mpirun >/dev/null") == 0; }
+
+  // Runs the program on the job with `arguments` into the run folder `out`; returns the exit status.
+  int triax(const std::string& out, const std::string& arguments, const std::string& launcher = "") {
+    const std::string command = "cd " + dir_.string() + " && " + launcher + TRIAX_BINARY_DIR +
+                                "/triax train job.yaml " + arguments + " --set output_dir=" + out + " >" +
+                                out + ".out 2>&1";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  std::string output(const std::string& out) const {
+    std::ifstream in(dir_ / (out + ".out"));
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  // Loss and norm of each step.
+  std::map<int, std::pair<double, double>> metrics(const std::string& out) const {
+    std::map<int, std::pair<double, double>> lines;
+    std::ifstream in(dir_ / out / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      const auto json = nlohmann::json::parse(line);
+      lines[json["step"]] = {json["loss"], json["grad_norm"]};
+    }
+    return lines;
+  }
+  // Logical hashes of all tensors of a checkpoint: equal hashes, equal bits.
+  nlohmann::json tensors(const std::string& out, int step) const {
+    char name[32];
+    std::snprintf(name, sizeof name, "step-%08d", step);
+    std::ifstream in(dir_ / out / "checkpoints" / name / "manifest.json");
+    return nlohmann::json::parse(in)["tensors"];
+  }
+
+  fs::path dir_;
+};
+
+TEST_F(JobTest, StoppedAndResumedOnTheSameGridIsBitIdentical) {
+  ASSERT_EQ(triax("whole", ""), 0) << output("whole");
+  ASSERT_EQ(triax("parts", "--set training.steps=2"), 0) << output("parts");
+  ASSERT_EQ(triax("parts", ""), 0) << output("parts");
+  EXPECT_EQ(metrics("parts"), metrics("whole"));
+  EXPECT_EQ(metrics("parts").size(), 6U);
+  EXPECT_EQ(tensors("parts", 6), tensors("whole", 6));
+}
+
+TEST_F(JobTest, ResumedOnOtherGridsTheStateIsBitIdenticalAndLossesGoOn) {
+  ASSERT_EQ(triax("whole", ""), 0) << output("whole");
+  ASSERT_EQ(triax("first", "--set training.steps=3"), 0) << output("first");
+  const char* const grids[] = {
+      "--ranks 1 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=1",
+      "--ranks 12 --set parallel.tensor=3 --set parallel.pipeline=4 --set parallel.data=1 --set "
+      "parallel.zero_stage=0",
+      "--ranks 8 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=8"};
+  int n = 0;
+  for (const char* grid : grids) {
+    const std::string out = "other" + std::to_string(n++);
+    const std::string from =
+        " --set checkpoint.resume=" + (dir_ / "first/checkpoints/step-00000003").string() + " ";
+    ASSERT_EQ(triax(out, grid + from), 0) << output(out);
+    EXPECT_EQ(tensors(out, 3), tensors("first", 3)) << grid;
+    const auto whole = metrics("whole"), resumed = metrics(out);
+    for (int step = 4; step <= 6; ++step)
+      EXPECT_NEAR(resumed.at(step).first / whole.at(step).first, 1.0, 1e-5) << grid << ", step " << step;
+  }
+}
+
+TEST_F(JobTest, RefusedChangesLeaveTheRunAsItWas) {
+  ASSERT_EQ(triax("run", "--set training.steps=2"), 0);
+  const auto before = fs::last_write_time(dir_ / "run/job.yaml");
+  EXPECT_EQ(triax("run", "--set optimizer.lr=0.5"), 2);
+  EXPECT_NE(output("run").find("--accept-changes"), std::string::npos) << output("run");
+  EXPECT_EQ(triax("run", "--set model.hidden_size=24"), 2);
+  EXPECT_EQ(fs::last_write_time(dir_ / "run/job.yaml"), before);
+  EXPECT_EQ(metrics("run").size(), 2U);
+  EXPECT_EQ(triax("run", "--accept-changes --set optimizer.lr=2e-3"), 0) << output("run");
+}
+
+TEST_F(JobTest, MpirunAndThreadsGiveTheSameNumbers) {
+  if (!have_mpirun()) GTEST_SKIP() << "there is no mpirun here";
+  ASSERT_EQ(triax("threads", ""), 0) << output("threads");
+  ASSERT_EQ(triax("mpi", "", std::string(mpirun) + "-n 8 "), 0) << output("mpi");
+  EXPECT_EQ(metrics("mpi"), metrics("threads"));
+  EXPECT_EQ(tensors("mpi", 6), tensors("threads", 6));
+}
+
+TEST_F(JobTest, AKilledRankEndsTheJobWithinSeconds) {
+  if (!have_mpirun()) GTEST_SKIP() << "there is no mpirun here";
+  // Rank 3 dies while the others train on.
+  const std::string victim =
+      "sh -c '[ \"$OMPI_COMM_WORLD_RANK\" != 3 ] || (sleep 3; kill -9 $$) & exec \"$@\"' sh ";
+  const auto start = std::chrono::steady_clock::now();
+  const int status = triax("killed", "--set training.steps=1000000", std::string(mpirun) + "-n 8 " + victim);
+  EXPECT_NE(status, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_NE(output("killed").find("signal 9"), std::string::npos) << output("killed");
+}
+
+class FullJobTest : public JobTest {};
+
+TEST_F(FullJobTest, ThirtyTwoRanksUnderMpirun) {
+  if (!have_mpirun()) GTEST_SKIP() << "there is no mpirun here";
+  const std::string grid = "--set parallel.tensor=4 --set parallel.pipeline=4 ";
+  ASSERT_EQ(triax("threads", grid + "--ranks 32"), 0) << output("threads");
+  ASSERT_EQ(triax("mpi", grid, std::string(mpirun) + "-n 32 "), 0) << output("mpi");
+  EXPECT_EQ(metrics("mpi"), metrics("threads"));
+  EXPECT_EQ(tensors("mpi", 6), tensors("threads", 6));
+}
+
+}  // namespace
+}  // namespace triax
