@@ -22,7 +22,7 @@ std::vector<Action> work_of(const std::vector<Action>& actions) {
 std::string letters(const std::vector<Action>& actions) {
   std::string text;
   for (const Action& a : work_of(actions))
-    text += (a.kind == ActionKind::forward ? "F" : "B") + std::to_string(a.micro_batch) + " ";
+    text.append(a.kind == ActionKind::forward ? "F" : "B").append(std::to_string(a.micro_batch)).append(" ");
   return text;
 }
 
