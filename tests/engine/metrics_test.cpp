@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/crc32c.h"
+#include "core/error.h"
 #include "engine/resume.h"
 #include "engine/tensorboard.h"
 
