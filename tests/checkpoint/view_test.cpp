@@ -1,4 +1,4 @@
-// checkpoint.h5 as HDF5 itself, h5dump and h5py read it.
+// checkpoint.h5 as the HDF5 library and h5py read it.
 
 #include <gtest/gtest.h>
 #include <hdf5.h>
