@@ -23,8 +23,8 @@ class ByteTokens final : public TokenSource {
   int64_t tokens() const override { return static_cast<int64_t>(file_.bytes().size()); }
   void read(int64_t first, std::span<int32_t> out) const override {
     const int64_t count = static_cast<int64_t>(out.size());
-    check(first >= 0 && count <= tokens() && first <= tokens() - count, "tokens {}..{} of {}, which has {}",
-          first, first + count, name(), tokens());
+    check(first >= 0 && count <= tokens() && first <= tokens() - count,
+          "{} tokens from {} on were asked of {}, which has {}", count, first, name(), tokens());
     std::copy_n(file_.bytes().data() + first, count, out.data());
   }
   int64_t vocabulary() const override { return 256; }
