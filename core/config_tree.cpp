@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace triax {
 
@@ -29,11 +30,14 @@ ConfigNode ConfigNode::scalar(std::string text, bool quoted) {
 
 const ConfigNode* ConfigNode::find(std::string_view key) const {
   for (const Entry& e : entries)
-    if (e.first == key) return &e.second;
+    if (e.key == key) return &e.value;
   return nullptr;
 }
 ConfigNode* ConfigNode::find(std::string_view key) {
   return const_cast<ConfigNode*>(std::as_const(*this).find(key));
+}
+void ConfigNode::put(std::string key, ConfigNode value) {
+  entries.push_back({std::move(key), std::move(value)});
 }
 
 namespace {
@@ -82,7 +86,8 @@ class Copier {
       problems_.push_back(fmt::format("{}: a key must be a plain word", to_string(here)));
       return;
     }
-    const std::string name = key.Scalar(), full = path.empty() ? name : path + "." + name;
+    const std::string& name = key.Scalar();
+    const std::string full = path.empty() ? name : path + "." + name;
     if (const ConfigNode* first = map.find(name)) {
       problems_.push_back(fmt::format("{}: {} is given twice, first in line {}; keep one of them",
                                       to_string(here), full, first->origin.line));
@@ -90,7 +95,7 @@ class Copier {
     }
     ConfigNode copied = copy(value, full, depth + 1);
     copied.origin = here;  // of the key: a block value begins a line later
-    map.entries.emplace_back(name, std::move(copied));
+    map.put(name, std::move(copied));
   }
 
   static constexpr int max_nodes = 1000000, max_depth = 64;
@@ -163,7 +168,7 @@ void merge(ConfigNode& base, const ConfigNode& over) {
     if (ConfigNode* mine = base.find(key))
       merge(*mine, value);
     else
-      base.entries.emplace_back(key, value);
+      base.put(key, value);
   }
 }
 
@@ -196,8 +201,8 @@ ConfigNode* place_of(ConfigNode& root, const std::string& path, const std::strin
     at->origin = at->origin.source.empty() ? Origin{"--set " + assignment, 0} : at->origin;
     ConfigNode* next = at->find(key);
     if (!next) {
-      at->entries.emplace_back(key, ConfigNode{});
-      next = &at->entries.back().second;
+      at->put(key, ConfigNode{});
+      next = &at->entries.back().value;
     }
     at = next;
   }

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace triax {
@@ -20,7 +19,7 @@ std::string to_string(const Origin& origin);
 /// from and written through. Scalars keep their text, so that numbers pass through unchanged.
 struct ConfigNode {
   enum class Kind { null, scalar, list, map };
-  using Entry = std::pair<std::string, ConfigNode>;
+  struct Entry;
 
   Kind kind = Kind::null;
   std::string text;               ///< scalar
@@ -30,13 +29,25 @@ struct ConfigNode {
   Origin origin;
 
   static ConfigNode scalar(std::string text, bool quoted);
-  static ConfigNode list() { return of(Kind::list); }
-  static ConfigNode map() { return of(Kind::map); }
+  static ConfigNode list();
+  static ConfigNode map();
   static ConfigNode of(Kind kind);
 
   const ConfigNode* find(std::string_view key) const;
   ConfigNode* find(std::string_view key);
+  /// Adds an entry behind the others; the key must be new.
+  void put(std::string key, ConfigNode value);
 };
+struct ConfigNode::Entry {
+  std::string key;
+  ConfigNode value;
+};
+inline ConfigNode ConfigNode::list() {
+  return of(Kind::list);
+}
+inline ConfigNode ConfigNode::map() {
+  return of(Kind::map);
+}
 
 /// Parses one YAML document whose top is a mapping. Problems (missing or empty file, broken YAML with line
 /// and column, a key given twice, a top that is not a mapping) are added to `problems`, and what could be

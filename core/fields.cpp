@@ -25,10 +25,6 @@ std::string leaf(const std::string& key) {
   return dot == std::string::npos ? key : key.substr(dot + 1);
 }
 
-void put(ConfigNode& map, const std::string& key, ConfigNode value) {
-  map.entries.emplace_back(key, std::move(value));
-}
-
 }  // namespace
 
 void FieldTableBase::unknown(const ConfigNode& value, const std::string& key, const std::string& section,
@@ -93,7 +89,7 @@ ConfigNode FieldTableBase::write(const void* section) const {
   ConfigNode map = ConfigNode::map();
   // member() is one function for reading and writing; writing only looks.
   for (const Field& f : fields_)
-    put(map, f.key, f.type->write(f.member(const_cast<void*>(section)), f.limits));
+    map.put(f.key, f.type->write(f.member(const_cast<void*>(section)), f.limits));
   return map;
 }
 
@@ -103,20 +99,20 @@ ConfigNode FieldTableBase::schema() const {
     ConfigNode property = ConfigNode::map();
     std::string doc = f.doc;
     if (!f.default_words.empty()) doc += fmt::format(" Default: {}.", f.default_words);
-    put(property, "description", ConfigNode::scalar(doc, true));
+    property.put("description", ConfigNode::scalar(doc, true));
     const ConfigNode type = f.type->schema(f.limits);
     property.entries.insert(property.entries.end(), type.entries.begin(), type.entries.end());
     if (f.required)
       required.items.push_back(ConfigNode::scalar(f.key, true));
     else if (!f.type->table() && f.default_words.empty())
-      put(property, "default", f.type->write(f.member(const_cast<void*>(defaults_.get())), f.limits));
-    put(properties, f.key, std::move(property));
+      property.put("default", f.type->write(f.member(const_cast<void*>(defaults_.get())), f.limits));
+    properties.put(f.key, std::move(property));
   }
   ConfigNode schema = ConfigNode::map();
-  put(schema, "type", ConfigNode::scalar("object", true));
-  put(schema, "additionalProperties", ConfigNode::scalar("false", false));
-  if (!required.items.empty()) put(schema, "required", std::move(required));
-  put(schema, "properties", std::move(properties));
+  schema.put("type", ConfigNode::scalar("object", true));
+  schema.put("additionalProperties", ConfigNode::scalar("false", false));
+  if (!required.items.empty()) schema.put("required", std::move(required));
+  schema.put("properties", std::move(properties));
   return schema;
 }
 

@@ -193,9 +193,8 @@ ConfigNode write_fields(const S& section) {
 template <class S>
 ConfigNode schema_of(const std::string& title) {
   ConfigNode schema = ConfigNode::map();
-  schema.entries.emplace_back("$schema",
-                              ConfigNode::scalar("https://json-schema.org/draft/2020-12/schema", true));
-  schema.entries.emplace_back("title", ConfigNode::scalar(title, true));
+  schema.put("$schema", ConfigNode::scalar("https://json-schema.org/draft/2020-12/schema", true));
+  schema.put("title", ConfigNode::scalar(title, true));
   const ConfigNode body = fields_of(static_cast<const S*>(nullptr)).schema();
   schema.entries.insert(schema.entries.end(), body.entries.begin(), body.entries.end());
   return schema;

@@ -44,10 +44,6 @@ ConfigNode word(const std::string& text) {
 ConfigNode number(const std::string& text) {
   return ConfigNode::scalar(text, false);
 }
-void put(ConfigNode& map, const std::string& key, ConfigNode value) {
-  map.entries.emplace_back(key, std::move(value));
-}
-
 bool is_plain(const ConfigNode& node) {
   return node.kind == Kind::scalar && !node.quoted;
 }
@@ -77,8 +73,8 @@ bool within(double x, const FieldLimits& limits) {
 
 void put_limits(ConfigNode& schema, const FieldLimits& limits,
                 const std::function<std::string(double)>& text) {
-  if (limits.min) put(schema, limits.min_open ? "exclusiveMinimum" : "minimum", number(text(*limits.min)));
-  if (limits.max) put(schema, limits.max_open ? "exclusiveMaximum" : "maximum", number(text(*limits.max)));
+  if (limits.min) schema.put(limits.min_open ? "exclusiveMinimum" : "minimum", number(text(*limits.min)));
+  if (limits.max) schema.put(limits.max_open ? "exclusiveMaximum" : "maximum", number(text(*limits.max)));
 }
 
 // {"type": name}, or with null or the word for zero as alternatives.
@@ -88,19 +84,19 @@ ConfigNode with_alternatives(ConfigNode schema, const FieldLimits& limits) {
   any.items.push_back(std::move(schema));
   ConfigNode other = ConfigNode::map();
   if (limits.nullable) {
-    put(other, "type", word("null"));
+    other.put("type", word("null"));
   } else {
-    put(other, "const", word(limits.zero_word));
+    other.put("const", word(limits.zero_word));
   }
   any.items.push_back(std::move(other));
   ConfigNode outer = ConfigNode::map();
-  put(outer, "anyOf", std::move(any));
+  outer.put("anyOf", std::move(any));
   return outer;
 }
 
 ConfigNode typed(const std::string& type) {
   ConfigNode schema = ConfigNode::map();
-  put(schema, "type", word(type));
+  schema.put("type", word(type));
   return schema;
 }
 
@@ -225,7 +221,7 @@ int choose(const ConfigNode& node, const FieldLimits& limits, const std::string&
 ConfigNode choice_schema(const FieldLimits& limits) {
   ConfigNode schema = ConfigNode::map(), words = ConfigNode::list();
   for (const std::string& c : limits.choices) words.items.push_back(word(c));
-  put(schema, "enum", std::move(words));
+  schema.put("enum", std::move(words));
   return schema;
 }
 
@@ -308,10 +304,10 @@ class ListType final : public ValueType {
     ConfigNode schema = typed("array");
     FieldLimits of_item = limits;
     of_item.nullable = false;
-    put(schema, "items", item_->schema(of_item));
+    schema.put("items", item_->schema(of_item));
     if (access_.fixed) {
-      put(schema, "minItems", number(std::to_string(access_.fixed)));
-      put(schema, "maxItems", number(std::to_string(access_.fixed)));
+      schema.put("minItems", number(std::to_string(access_.fixed)));
+      schema.put("maxItems", number(std::to_string(access_.fixed)));
     }
     return limits.nullable ? with_alternatives(std::move(schema), limits) : schema;
   }

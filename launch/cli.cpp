@@ -3,21 +3,18 @@
 #include <functional>
 #include <iostream>
 
-#include "bench/kernels.h"
-#include "bench/step.h"
 #include "checkpoint/list.h"
 #include "checkpoint/verify.h"
 #include "core/error.h"
 #include "engine/generate.h"
 #include "engine/job.h"
 #include "engine/report.h"
+#include "launch/cli.h"
 #include "launch/commands.h"
 
 namespace triax {
 
-namespace {
-
-void add_job(CLI::App& command, JobArguments& job, bool required = true) {
+void add_job(CLI::App& command, JobArguments& job, bool required) {
   command.add_option("JOB.yaml", job.files, "job file, then overlays: merged left to right")
       ->required(required);
   command
@@ -31,10 +28,12 @@ void add_job(CLI::App& command, JobArguments& job, bool required = true) {
       ->take_all();
 }
 
+namespace {
+
 // One command: its options live as long as the parser, and `run` happens after parsing.
 class CommandLine {
  public:
-  CommandLine() {
+  explicit CommandLine(const AddCommands& more) {
     app_.require_subcommand(1);
     app_.get_formatter()->column_width(36);
     app_.set_help_all_flag("--help-all", "help of all commands");
@@ -43,7 +42,7 @@ class CommandLine {
     add_checkpoint();
     add_generate();
     add_report();
-    add_bench();
+    if (more) more(app_, [this](std::function<int()> command) { run_ = std::move(command); });
     app_.add_subcommand("schema", "print the JSON Schema of job files, for editors")
         ->footer("Example:\n  triax schema > triax.schema.json")
         ->final_callback([this] {
@@ -178,60 +177,21 @@ class CommandLine {
     command->final_callback([this] { run_ = [this] { return report(path_, std::cout); }; });
   }
 
-  void add_bench() {
-    CLI::App* group = app_.add_subcommand("bench", "measure this machine");
-    group->require_subcommand(1);
-    group->footer("Example:\n  triax bench kernels");
-    CLI::App* kernels = group->add_subcommand("kernels", "every CPU kernel beside what the machine can do");
-    kernels->add_option("--threads", threads_, "compute threads (default: all cores)")
-        ->check(CLI::Range(1, 4096));
-    kernels->footer("Example:\n  triax bench kernels --threads 1");
-    kernels->final_callback([this] {
-      run_ = [this] {
-        bench_kernels(std::cout, threads_ ? threads_ : compute_threads({}, 1));
-        return exit_done;
-      };
-    });
-    CLI::App* step = group->add_subcommand("step", "training steps beside the machine's matrix products");
-    add_job(*step, bench_, false);
-    step->add_option("--steps", bench_steps_, "steps that are timed")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 1000000));
-    step->add_option("--threads", threads_, "compute threads per rank (default: cores / ranks)")
-        ->check(CLI::Range(1, 4096));
-    step->footer("Example:\n  triax bench step\n  triax bench step examples/demo.yaml --ranks 2 --steps 20");
-    step->final_callback([this] {
-      run_ = [this] {
-        const bool of_job = !bench_.files.empty();
-        if (!of_job && (bench_.ranks || !bench_.sets.empty()))
-          fail_usage("--ranks and --set go with a job file; without one GPT-2 124M is measured on one rank");
-        const RunConfig config =
-            of_job ? load_job(bench_.files, bench_.sets, {0, bench_.ranks}) : gpt2_124m_job();
-        bench_step(std::cout, config, bench_steps_,
-                   threads_ ? threads_ : compute_threads(config, world_size(config)));
-        return exit_done;
-      };
-    });
-  }
-
   CLI::App app_{"Triax trains transformer language models with tensor, pipeline and data parallelism.",
                 "triax"};
   TrainOptions train_;
   PlanOptions plan_;
   GenerateOptions generate_;
-  JobArguments bench_;
-  int bench_steps_ = 10;
   std::string path_;
   bool json_ = false;
-  int threads_ = 0;
   std::function<int()> run_;
 };
 
 }  // namespace
 
-int run_command_line(int argc, char** argv) {
+int run_command_line(int argc, char** argv, const AddCommands& more) {
   try {
-    return CommandLine().run(argc, argv);
+    return CommandLine(more).run(argc, argv);
   } catch (const Error& error) {
     const bool usage = error.kind() == ErrorKind::usage;
     std::fflush(stdout);

@@ -43,7 +43,4 @@ int plan(const PlanOptions& options);
 /// Prints the versions of the program and what it finds here.
 int version();
 
-/// Command line to exit status: parses, runs the command, prints its error.
-int run_command_line(int argc, char** argv);
-
 }  // namespace triax

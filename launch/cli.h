@@ -1,0 +1,22 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "launch/commands.h"
+
+namespace triax {
+
+/// Adds JOB.yaml, --ranks and --set to a command; `job` outlives the parser.
+void add_job(CLI::App& command, JobArguments& job, bool required = true);
+
+/// Sets what runs after parsing: called by the command that was given, with a function that returns the exit
+/// status.
+using Choose = std::function<void(std::function<int()>)>;
+/// Adds commands of rooms that this one does not know, such as its neighbour bench.
+using AddCommands = std::function<void(CLI::App& app, const Choose& choose)>;
+
+/// Command line to exit status: parses, runs the command, prints its error.
+int run_command_line(int argc, char** argv, const AddCommands& more = {});
+
+}  // namespace triax
