@@ -227,6 +227,12 @@ void Rules::options() {
     broken(
         "parallel.zero_shard_ranks: {} does not divide parallel.data: {}; zero_shard_ranks can be auto, {}",
         p.zero_shard_ranks, p.data, values(p.data, [&](int64_t x) { return p.data % x == 0; }));
+  if (sound({"parallel.zero_shard_ranks", "parallel.zero_stage"}) && p.zero_shard_ranks && p.zero_stage == 0)
+    broken(
+        "parallel.zero_shard_ranks: {} belongs to zero_stage 1, zero_stage is 0; zero_shard_ranks can be "
+        "auto, "
+        "or zero_stage 1",
+        p.zero_shard_ranks);
   if (c.training.partition_activations && sound({"training.recompute"}) && c.training.recompute != "full")
     broken(
         "training.partition_activations: true belongs to recompute full, recompute is {}; "

@@ -35,7 +35,10 @@ Grid grid_of(const RunConfig& config) {
 }
 
 MeshNeeds mesh_needs(const RunConfig& config) {
-  return mesh_needs(config.model, config.parallel.tensor);
+  const ParallelConfig& p = config.parallel;
+  MeshNeeds needs = mesh_needs(config.model, p.tensor);
+  needs.zero_shards = p.zero_stage == 0 ? 1 : p.zero_shard_ranks;
+  return needs;
 }
 
 Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kernels& kernels,
@@ -68,7 +71,7 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
   stage_ = std::make_unique<Stage>(context_, std::move(chunks), shape,
                                    std::vector<std::vector<Action>>{actions, evaluation_});
   stage_->commit();
-  optimizer_ = std::make_unique<Optimizer>(context_, config_.optimizer, config_.parallel.zero_stage);
+  optimizer_ = std::make_unique<Optimizer>(context_, config_.optimizer);
   optimizer_->commit();
 
   const Shape tokens{micro_batches_, shape.tokens()};

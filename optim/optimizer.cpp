@@ -5,14 +5,16 @@
 
 namespace triax {
 
-Optimizer::Optimizer(Context& context, const OptimizerConfig& config, int zero_stage)
+Optimizer::Optimizer(Context& context, const OptimizerConfig& config)
     : context_(&context),
       config_(config),
-      zero_stage_(zero_stage),
-      own_(context.params, context.mesh.dp().size(), context.mesh.dp().rank()),
-      all_(context.params, 1, 0),
+      data_(context.mesh.dp().size()),
+      place_(context.mesh.dp().rank()),
+      shards_(context.mesh.zero_shard() ? context.mesh.zero_shard()->size() : 1),
+      own_(context.params, data_, place_, data_),
+      updated_(context.params, data_, place_ % shards_, shards_),
       moments_("optimizer", context.device) {
-  const int64_t elements = updated().elements();
+  const int64_t elements = updated_.elements();
   exp_avg_ = moments_.declare("exp_avg", {elements}, DType::f32);
   exp_avg_sq_ = moments_.declare("exp_avg_sq", {elements}, DType::f32);
 }
@@ -49,20 +51,45 @@ void Optimizer::sum_tied() {
   }
 }
 
+// `count` of the data axis's parts of a bucket, of the weights or the gradients.
+Tensor Optimizer::part(const Tensor& flat, size_t bucket, int first, int count) const {
+  const auto& [begin, end] = context_->params.buckets()[bucket];
+  const int64_t length = (end - begin) / data_;
+  return flat.rows(begin + first * length, count * length);
+}
+
+void Optimizer::reduce(size_t bucket) {
+  const Tensor grads = context_->params.grads(), mine = part(grads, bucket, place_);
+  if (data_ == 1) return;
+  context_->mesh.dp().reduce_scatter(part(grads, bucket, 0, data_), mine, ReduceOp::sum).wait();
+  Communicator* replicas = context_->mesh.zero_replicas();
+  if (!replicas) return;
+  if (shards_ == 1) {
+    replicas->all_gather(mine, part(grads, bucket, 0, data_)).wait();
+    return;
+  }
+  Scratch::Frame frame(context_->scratch);
+  const Tensor all = frame.take("gradients of all shard groups", {replicas->size() * mine.numel()});
+  replicas->all_gather(mine, all).wait();
+  for (int group = 0; group < replicas->size(); ++group) {
+    const Tensor to = part(grads, bucket, group * shards_ + place_ % shards_);
+    context_->device.copy(to.raw(), all.rows(group * mine.numel(), mine.numel()).raw(), to.bytes());
+  }
+}
+
+void Optimizer::gather_weights(size_t bucket) {
+  Communicator* shard = context_->mesh.zero_shard();
+  if (!shard) return;
+  const Tensor weights = context_->params.weights();
+  for (int first = 0; first < data_; first += shards_)
+    shard->all_gather(part(weights, bucket, first + shard->rank()), part(weights, bucket, first, shards_))
+        .wait();
+}
+
 void Optimizer::sync_gradients() {
   sum_copies();
   sum_tied();
-  Communicator& dp = context_->mesh.dp();
-  if (dp.size() == 1) return;
-  const auto& buckets = context_->params.buckets();
-  float* grads = context_->params.grads().f32();
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    const Tensor bucket = Tensor::of(grads + buckets[b].begin, {buckets[b].end - buckets[b].begin});
-    const auto& slice = own_.slices()[b];
-    const Tensor mine = Tensor::of(grads + slice.begin, {slice.end - slice.begin});
-    dp.reduce_scatter(bucket, mine, ReduceOp::sum).wait();
-    if (zero_stage_ == 0) dp.all_gather(mine, bucket).wait();
-  }
+  for (size_t b = 0; b < context_->params.buckets().size(); ++b) reduce(b);
 }
 
 void Optimizer::add_squared_norm(ExactSum& sum) {
@@ -78,7 +105,7 @@ void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
   float* weights = params.weights().f32();
   float* grads = params.grads().f32();
   const double beta1 = config_.betas[0], beta2 = config_.betas[1];
-  for (const auto& piece : updated().pieces()) {
+  for (const auto& piece : updated_.pieces()) {
     AdamW op{};
     op.n = piece.end - piece.begin;
     op.weight = weights + piece.begin;
@@ -97,15 +124,7 @@ void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
     op.grad_scale = static_cast<float>(grad_scale);
     context_->kernels.adamw(context_->device, op);
   }
-  Communicator& dp = context_->mesh.dp();
-  if (zero_stage_ == 0 || dp.size() == 1) return;
-  for (size_t b = 0; b < params.buckets().size(); ++b) {
-    const auto& bucket = params.buckets()[b];
-    const auto& slice = own_.slices()[b];
-    dp.all_gather(Tensor::of(weights + slice.begin, {slice.end - slice.begin}),
-                  Tensor::of(weights + bucket.begin, {bucket.end - bucket.begin}))
-        .wait();
-  }
+  for (size_t b = 0; b < params.buckets().size(); ++b) gather_weights(b);
 }
 
 double clip_factor(double norm, double max_norm) {

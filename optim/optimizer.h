@@ -8,30 +8,38 @@
 
 namespace triax {
 
-/// AdamW on fp32 weights, sharded over the data axis. Per step, in this order: sync_gradients(),
-/// add_squared_norm(), [the caller adds the sums of all ranks], update(). ZeRO-0 reduces by the same
-/// reduce-scatter and then gathers, so that both stages have the same bits.
+/// AdamW on fp32 weights, its state shared by groups of N consecutive data ranks (the mesh's zero_shard) and
+/// replicated across the d / N groups. Per step, in this order: sync_gradients(), add_squared_norm(), [the
+/// caller adds the sums of all ranks], update().
+///
+/// A reduce-scatter within each group and an all-reduce of the slices across groups, which is a
+/// reduce-scatter and an all-gather, would add (g0 + g1) + (g2 + g3), other bits for every N. The two
+/// reduce-scatters are made one, over all of data, which adds in rank order; the all-gather across the
+/// groups is left. The bytes are the same, (d - 1)/d + (d/N - 1)/d of the gradients, and so are the bits for
+/// every N: N = d is plain ZeRO-1, without the gather; N = 1, everything on every rank, is ZeRO-0.
 class Optimizer {
  public:
   /// Declares the moments' arena; commit() allocates it. `params` must be committed or final.
-  Optimizer(Context& context, const OptimizerConfig& config, int zero_stage);
+  Optimizer(Context& context, const OptimizerConfig& config);
   void commit() { moments_.commit(); }
   const Arena& arena() const { return moments_; }
+  /// What this rank reduces, counts in the norm and writes into checkpoints: no element is another rank's
+  /// too.
   const ZeroPartition& partition() const { return own_; }
 
   /// Sums gradients that live in several places, each once: copies of key-value heads over their tensor
-  /// ranks, the two uses of a tied weight, then the data axis; afterwards this rank's slices hold the
+  /// ranks, the two uses of a tied weight, then the data axis; afterwards what this rank updates holds the
   /// gradient of the global batch.
   void sync_gradients();
   /// Adds the squares of the gradients that this rank counts, exactly: no parameter's element is counted by
   /// two ranks.
   void add_squared_norm(ExactSum& sum);
-  /// One AdamW step (step counts from 1) on this rank's slices with gradients times grad_scale, then the
-  /// weights are gathered over the data axis.
+  /// One AdamW step (step counts from 1) on updated() with gradients times grad_scale, then the weights are
+  /// gathered over the ranks that share the state.
   void update(int64_t step, double learning_rate, double grad_scale);
 
-  /// The partition that update() works on: own slices, or everything with ZeRO-0.
-  const ZeroPartition& updated() const { return zero_stage_ ? own_ : all_; }
+  /// What update() works on; partition() is a part of it.
+  const ZeroPartition& updated() const { return updated_; }
   /// First and second moment of the element at a flat offset that lies in updated(); the moments of a slice
   /// are contiguous.
   float* exp_avg_at(int64_t flat) const { return moments_[exp_avg_].f32() + updated().local(flat); }
@@ -40,11 +48,14 @@ class Optimizer {
  private:
   void sum_copies();
   void sum_tied();
+  void reduce(size_t bucket);
+  void gather_weights(size_t bucket);
+  Tensor part(const Tensor& flat, size_t bucket, int first, int count = 1) const;
 
   Context* context_;
   OptimizerConfig config_;
-  int zero_stage_;
-  ZeroPartition own_, all_;
+  int data_, place_, shards_;  // d, r and N
+  ZeroPartition own_, updated_;
   Arena moments_;
   int exp_avg_ = -1, exp_avg_sq_ = -1;
 };

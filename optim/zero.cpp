@@ -4,10 +4,19 @@
 
 namespace triax {
 
-ZeroPartition::ZeroPartition(const ParamStore& params, int shards, int shard) {
+ZeroPartition::ZeroPartition(const ParamStore& params, int parts, int first, int step) {
   for (const ParamStore::Bucket& bucket : params.buckets()) {
-    const int64_t length = (bucket.end - bucket.begin) / shards;
-    const ParamStore::Bucket slice{bucket.begin + shard * length, bucket.begin + (shard + 1) * length};
+    const int64_t length = (bucket.end - bucket.begin) / parts;
+    const size_t before = slices_.size();
+    for (int part = first; part < parts; part += step) {
+      const int64_t begin = bucket.begin + part * length;
+      if (slices_.size() > before && slices_.back().end == begin)
+        slices_.back().end += length;
+      else
+        slices_.push_back({begin, begin + length});
+    }
+  }
+  for (const ParamStore::Bucket& slice : slices_) {
     for (size_t i = 0; i < params.entries().size(); ++i) {
       const ParamStore::Entry& entry = params.entries()[i];
       if (entry.primary >= 0) continue;  // the primary owns the weight
@@ -17,9 +26,8 @@ ZeroPartition::ZeroPartition(const ParamStore& params, int shards, int shard) {
       if (begin >= end) continue;
       pieces_.push_back({static_cast<int>(i), begin, end, begin - entry.offset});
     }
-    slices_.push_back(slice);
     local_begin_.push_back(elements_);
-    elements_ += length;
+    elements_ += slice.end - slice.begin;
   }
 }
 

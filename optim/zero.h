@@ -13,15 +13,19 @@ struct ParamRange {
   int64_t first_in_box;  ///< row-major position of `begin` in the entry's box
 };
 
-/// Who updates what (ZeRO-1, Rajbhandari et al. 2020): every bucket of the flat buffers is cut in `shards`
-/// equal slices, slice i of each belongs to data rank i. A pure value.
+/// Who owns what of the gradients and updates what of the weights (ZeRO-1, Rajbhandari et al. 2020): every
+/// bucket of the flat buffers is cut in as many equal parts as there are data ranks. A pure value.
+///
+/// Data rank r reduces part r. With the optimizer's state shared by groups of N consecutive data ranks, it
+/// updates the parts r % N, r % N + N, ...: those that the ranks at its place in all groups have reduced.
 class ZeroPartition {
  public:
-  ZeroPartition(const ParamStore& params, int shards, int shard);
+  /// The parts first, first + step, ... of `parts` of each bucket; adjacent ones are joined.
+  ZeroPartition(const ParamStore& params, int parts, int first, int step);
 
-  /// This shard's slice of each bucket, flat offsets.
+  /// The parts of each bucket, flat offsets, ascending.
   const std::vector<ParamStore::Bucket>& slices() const { return slices_; }
-  /// Elements of all slices.
+  /// Elements of all slices, padding included.
   int64_t elements() const { return elements_; }
   /// The parts of parameters in the slices, in flat order, without padding.
   const std::vector<ParamRange>& pieces() const { return pieces_; }

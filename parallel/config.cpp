@@ -28,8 +28,8 @@ const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*) {
         .at_least(0)
         .at_most(1);
     t.add("zero_shard_ranks", &C::zero_shard_ranks,
-          "Data ranks that share one copy of the optimizer's state; auto is all of them, else a divisor of "
-          "data.")
+          "Consecutive data ranks that share one copy of the optimizer's state; auto is all of them, else a "
+          "divisor of data.")
         .zero_is("auto")
         .at_least(1)
         .at_most(most);

@@ -19,6 +19,22 @@ std::function<int(int)> color_of(const Grid& grid, std::vector<std::string_view>
 void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make) {
   tp_ = make(color_of(grid_, {"tp"}), "tp");
   dp_ = make(color_of(grid_, {"dp"}), "dp");
+  const int data = size("dp"), shards = needs.zero_shards ? needs.zero_shards : data;
+  check(data % shards == 0, "{} data ranks can't be cut into groups of {}", data, shards);
+  if (shards > 1 && shards < data) {
+    // A group is named by its first member.
+    dp_shard_ = make(
+        [&](int rank) {
+          const int place = grid_.coordinate(rank, "dp");
+          return grid_.with(rank, "dp", place - place % shards);
+        },
+        "dp-shard");
+    dp_replicas_ =
+        make([&](int rank) { return grid_.with(rank, "dp", grid_.coordinate(rank, "dp") % shards); },
+             "dp-replicas");
+  }
+  if (shards > 1) zero_shard_ = shards == data ? dp_.get() : dp_shard_.get();
+  if (shards < data) zero_replicas_ = shards == 1 ? dp_.get() : dp_replicas_.get();
   pp_forward_ = make(color_of(grid_, {"pp"}), "pp");
   pp_backward_ = make(color_of(grid_, {"pp"}), "pp-back");
   tp_copies_ =

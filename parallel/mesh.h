@@ -12,7 +12,7 @@ namespace triax {
 struct MeshNeeds {
   int tensor_copies = 1;  ///< adjacent tensor ranks that hold copies of the same key and value heads
   bool tied = false;      ///< the first and the last stage share a weight
-  int zero_shards = 0;    ///< parts of the optimizer state; 0: the data degree
+  int zero_shards = 0;    ///< consecutive data ranks that share one optimizer state; 0: the data degree
 };
 
 /// One rank's place in the grid and its communicators, one per set of axes that is needed, built in the same
@@ -34,6 +34,10 @@ class Mesh {
   Communicator& world() { return *world_; }
   Communicator& tp() { return *tp_; }
   Communicator& dp() { return *dp_; }
+  /// Consecutive data ranks that share one copy of the optimizer's state, or null when each has all of it.
+  Communicator* zero_shard() { return zero_shard_; }
+  /// The data ranks that hold the same part of it, in the order of their copies, or null when there is one.
+  Communicator* zero_replicas() { return zero_replicas_; }
   /// Messages from stage to stage; each direction has a communicator of its own, so that neither queues
   /// behind the other.
   Communicator& pp_forward() { return *pp_forward_; }
@@ -54,6 +58,8 @@ class Mesh {
   int rank_;
   std::unique_ptr<Communicator> owned_world_;  // planning only
   Communicator* world_ = nullptr;
+  std::unique_ptr<Communicator> dp_shard_, dp_replicas_;  // of a degree between 1 and that of data
+  Communicator *zero_shard_ = nullptr, *zero_replicas_ = nullptr;
   std::unique_ptr<Communicator> tp_, dp_, pp_forward_, pp_backward_, tp_copies_, tied_;
 };
 

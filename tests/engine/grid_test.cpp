@@ -106,6 +106,20 @@ TEST_P(GridTest, AllAxesTogether) {
   check_grids(GetParam(), {4}, {3}, {3}, {1});
 }
 
+// How many ranks share the optimizer's state, and whether those are neighbours, changes no bit.
+TEST_P(GridTest, ZeroShardRanksChangeNoBit) {
+  RunConfig one = job(GetParam());
+  const Batches batches = random_batches(one, 8, 13);
+  RunConfig grid = on_grid(one, 2, 1, 6);
+  const TrainingRecord base = train(grid, batches);
+  for (int ranks : {1, 2, 3, 6}) {
+    grid.parallel.zero_shard_ranks = ranks;
+    const TrainingRecord record = train(grid, batches);
+    expect_identical(record, base, fmt::format("zero_shard_ranks {}", ranks));
+    EXPECT_EQ(record.planned_peak, record.measured_peak) << ranks;
+  }
+}
+
 TEST_P(GridTest, SchedulesChangeNoBit) {
   const RunConfig one = job(GetParam());
   const Batches batches = random_batches(one, 5, 6);

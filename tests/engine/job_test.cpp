@@ -232,6 +232,11 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
        "parallel.zero_shard_ranks: 4 does not divide parallel.data: 6; zero_shard_ranks can be auto, 1, 2, "
        "3, 6",
        {}},
+      {{"parallel.data=2", "parallel.zero_stage=0", "parallel.zero_shard_ranks=2"},
+       "parallel.zero_shard_ranks: 2 belongs to zero_stage 1, zero_stage is 0; zero_shard_ranks can be auto, "
+       "or "
+       "zero_stage 1",
+       {}},
       {{"training.partition_activations=true"},
        "training.partition_activations: true belongs to recompute full",
        {}},
@@ -321,7 +326,7 @@ TEST_F(JobTest, WhatThisVersionCannotDoIsRefusedByName) {
     EXPECT_NE(list[0].find("is not supported by this version"), std::string::npos) << list[0];
   }
   EXPECT_TRUE(problems({"parallel.data=2", "parallel.zero_shard_ranks=2"}).empty());
-  EXPECT_FALSE(problems({"parallel.data=2", "parallel.zero_shard_ranks=1"}).empty());
+  EXPECT_TRUE(problems({"parallel.data=2", "parallel.zero_shard_ranks=1"}).empty());
 }
 
 TEST_F(JobTest, BrokenFilesAreToldWithoutWhatTheyLack) {

@@ -91,7 +91,9 @@ TEST_F(JobTest, ResumedOnOtherGridsTheStateIsBitIdenticalAndLossesGoOn) {
       "--ranks 1 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=1",
       "--ranks 12 --set parallel.tensor=3 --set parallel.pipeline=4 --set parallel.data=1 --set "
       "parallel.zero_stage=0",
-      "--ranks 8 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=8"};
+      "--ranks 8 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=8",
+      "--ranks 8 --set parallel.tensor=2 --set parallel.pipeline=1 --set parallel.data=4 --set "
+      "parallel.zero_shard_ranks=2"};
   int n = 0;
   for (const char* grid : grids) {
     const std::string out = "other" + std::to_string(n++);

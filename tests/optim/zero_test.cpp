@@ -18,18 +18,21 @@ ParamStore& declare(ParamStore& params) {
   return params;
 }
 
-// Every element of every parameter is in the slices of exactly one shard; padding is in none.
+// With groups of 1, 2, 3 and 6 of 6 data ranks: every element of every parameter is reduced by one rank, and
+// updated by one rank of each group, which is among those that reduced it or have it from a replica.
 TEST(ZeroPartition, SlicesCoverEveryParameterOnce) {
-  const Grid grid({{"tp", 2}, {"dp", 6}});
+  constexpr int data = 6;
+  const Grid grid({{"tp", 2}, {"dp", data}});
   const auto device = make_cpu_device(1);
-  for (int shards : {1, 2, 3, 6}) {
-    ParamStore params(grid, 1, *device, shards, 64);
-    declare(params);
-    EXPECT_GT(params.buckets().size(), 1U);
+  ParamStore params(grid, 1, *device, data, 64);
+  declare(params);
+  EXPECT_GT(params.buckets().size(), 1U);
+  for (int step : {1, 2, 3, 6}) {
     std::multiset<int64_t> seen;
-    for (int shard = 0; shard < shards; ++shard) {
-      const ZeroPartition partition(params, shards, shard);
-      EXPECT_EQ(partition.elements() * shards, params.elements());
+    for (int first = 0; first < step; ++first) {
+      const ZeroPartition partition(params, data, first, step);
+      EXPECT_EQ(partition.elements() * step, params.elements());
+      EXPECT_EQ(partition.slices().size(), params.buckets().size() * (step == 1 ? 1 : data / step));
       std::set<int64_t> places;
       for (const ParamRange& piece : partition.pieces()) {
         const auto& entry = params.entries()[static_cast<size_t>(piece.entry)];
@@ -40,6 +43,12 @@ TEST(ZeroPartition, SlicesCoverEveryParameterOnce) {
           EXPECT_TRUE(place >= 0 && place < partition.elements());
           EXPECT_TRUE(places.insert(place).second) << "two elements at " << place;
         }
+      }
+      for (int rank = first; rank < data; rank += step) {
+        const ZeroPartition reduced(params, data, rank, data);
+        for (const ParamRange& piece : reduced.pieces())
+          EXPECT_NO_THROW(partition.local(piece.begin))
+              << "rank " << rank << " reduces what it does not update";
       }
     }
     int64_t expected = 0;
@@ -56,7 +65,7 @@ TEST(ZeroPartition, ForeignElementsAreRefused) {
   const auto device = make_cpu_device(1);
   ParamStore params(grid, 0, *device, 2, 64);
   declare(params);
-  const ZeroPartition first(params, 2, 0);
+  const ZeroPartition first(params, 2, 0, 2);
   EXPECT_NO_THROW(first.local(params.buckets()[0].begin));
   EXPECT_THROW(first.local(params.buckets()[0].end - 1), Error);
 }
