@@ -133,7 +133,8 @@ void Table::attention() {
   float *x = x_.data(), *y = y_.data(), *lse = small_.data();
   for (const int64_t s : {S, 4 * S}) {
     const int64_t b = T / s;
-    const double half = 2.0 * static_cast<double>(b * A * s * (s + 1) / 2 * D);  // one product
+    const int64_t pairs = s * (s + 1) / 2;
+    const double half = 2.0 * static_cast<double>(b * A * pairs * D);  // one product
     float* out = y + 3 * T * H;
     flops(fmt::format("attention, {} x {}", b, s), 2 * half,
           time(kernels_.attention_forward, {b, s, A, A, D, x, out, lse}));

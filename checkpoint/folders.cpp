@@ -135,7 +135,7 @@ TemporaryFolder::~TemporaryFolder() {
 }
 
 fs::path TemporaryFolder::commit(std::vector<std::string>& warnings) {
-  const fs::path final_path = dir_ / name_;
+  fs::path final_path = dir_ / name_;
   sync_folder(path_);
   std::error_code error;
   fs::path replaced;

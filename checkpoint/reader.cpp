@@ -23,17 +23,17 @@ class BoxReader {
     for (size_t i = 0; i < info.tensors.size(); ++i)
       index[{info.tensors[i].kind, info.tensors[i].name}] = static_cast<int>(i);
     wanted_.resize(info.tensors.size());
-    for (size_t p = 0; p < pieces.size(); ++p) {
-      const auto found = index.find({pieces[p].kind, pieces[p].name});
-      const std::string path = logical_path(pieces[p].kind, pieces[p].name);
+    for (const StatePiece& piece : pieces) {
+      const auto found = index.find({piece.kind, piece.name});
+      const std::string path = logical_path(piece.kind, piece.name);
       if (found == index.end())
         fail("{} has no tensor {}; `triax checkpoint inspect` lists those it has", info.folder.string(),
              path);
       const TensorRecord& tensor = info.tensors[static_cast<size_t>(found->second)];
-      if (!(tensor.shape == pieces[p].global))
+      if (!(tensor.shape == piece.global))
         fail("{} in {} has the shape {}; this model's is {}", path, info.folder.string(),
-             to_string(tensor.shape), to_string(pieces[p].global));
-      if (!empty(pieces[p].box)) wanted_[static_cast<size_t>(found->second)].push_back(&pieces[p]);
+             to_string(tensor.shape), to_string(piece.global));
+      if (!empty(piece.box)) wanted_[static_cast<size_t>(found->second)].push_back(&piece);
     }
   }
 

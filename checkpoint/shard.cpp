@@ -83,6 +83,7 @@ std::string list_boxes(const CheckpointInfo& info, const std::vector<const BoxRe
 
 std::vector<const BoxRecord*> all_boxes(const FileRecord& file) {
   std::vector<const BoxRecord*> out;
+  out.reserve(file.boxes.size());
   for (const BoxRecord& b : file.boxes) out.push_back(&b);
   return out;
 }
@@ -114,7 +115,7 @@ std::string foreign_identity(const CheckpointInfo& info, const FileRecord& file,
 class ShardScan {
  public:
   ShardScan(const CheckpointInfo& info, const FileRecord& file, const FileReader& reader)
-      : info_(info), file_(file), reader_(reader), buffer_(size_t{4} << 20) {
+      : info_(info), reader_(reader), buffer_(size_t{4} << 20) {
     int64_t at = 0;
     for (const BoxRecord& b : file.boxes) {
       gap(at, b.byte_offset);
@@ -149,7 +150,6 @@ class ShardScan {
   }
 
   const CheckpointInfo& info_;
-  const FileRecord& file_;
   const FileReader& reader_;
   std::vector<unsigned char> buffer_;
   uint32_t crc_ = 0;

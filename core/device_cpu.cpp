@@ -54,7 +54,7 @@ class NullDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::none; }
   void* allocate(size_t bytes, std::string_view) override {
-    void* block = reinterpret_cast<void*>(next_);
+    void* block = reinterpret_cast<void*>(next_);  // NOLINT(performance-no-int-to-ptr): never followed
     next_ += (bytes + 4095) / 4096 * 4096 + 4096;
     return block;
   }

@@ -4,8 +4,9 @@
 
 namespace triax {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): std::runtime_error copies it in any case
 Error::Error(ErrorKind kind, std::string message, std::source_location place)
-    : std::runtime_error(std::move(message)), kind_(kind), place_(place) {}
+    : std::runtime_error(message), kind_(kind), place_(place) {}
 
 std::string Error::place() const {
   return to_string(place_);

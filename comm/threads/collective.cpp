@@ -24,7 +24,7 @@ std::shared_ptr<Collective> ThreadGroup::post(int rank, const CommCall& call, Co
     slot->parts.resize(members_.size());
     plan_pieces(*slot);
   }
-  const std::shared_ptr<Collective> c = slot;
+  std::shared_ptr<Collective> c = slot;
   if (c->failure) throw Error(c->failure->kind, c->failure->reason, call.place);
   check_same(*c, rank, call);
   part.posted = true;

@@ -30,7 +30,8 @@ void ThreadGroup::leave(int rank, bool failing) noexcept {
   wake();
 }
 
-void ThreadGroup::give_up(std::optional<Failure>& failure, std::condition_variable& changed, Failure why) {
+void ThreadGroup::give_up(std::optional<Failure>& failure, std::condition_variable& changed,
+                          const Failure& why) {
   failure = Failure{ErrorKind::aborted, why.reason, why.place};  // whoever meets it later only follows
   changed.notify_all();
   throw Error(why.kind, why.reason, why.place);

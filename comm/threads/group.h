@@ -111,7 +111,8 @@ class ThreadGroup {
   std::vector<int> missing(const Collective& c) const;
   std::string report(Lock& lock, int rank, const CommCall& call, const std::vector<int>& peers);
   // Throws, and leaves the failure in `failure` for those who come later.
-  [[noreturn]] void give_up(std::optional<Failure>& failure, std::condition_variable& changed, Failure why);
+  [[noreturn]] void give_up(std::optional<Failure>& failure, std::condition_variable& changed,
+                            const Failure& why);
   std::optional<Failure> gone(int rank, const CommCall& call, const std::vector<int>& peers) const;
 
   std::shared_ptr<ThreadWorldState> world_;
