@@ -1,74 +1,48 @@
 #include "engine/stage.h"
 
 #include <algorithm>
-#include <set>
 
 namespace triax {
 
-namespace {
-
-// Slots of one chunk that a list of actions has in use at most at the same time.
-int slots_needed(const std::vector<Action>& actions, int chunk) {
-  std::set<int> in_use;
-  bool keeps = false;  // an evaluation gives its slot back after the forward
-  for (const Action& a : actions)
-    keeps |= a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;
-  size_t most = 0;
-  for (const Action& a : actions) {
-    if (a.chunk != chunk) continue;
-    if (a.kind == ActionKind::recv_forward || a.kind == ActionKind::forward) in_use.insert(a.micro_batch);
-    most = std::max(most, in_use.size());
-    const bool frees = keeps ? a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight
-                             : a.kind == ActionKind::forward;
-    if (frees) in_use.erase(a.micro_batch);
-  }
-  return static_cast<int>(most);
-}
-
-}  // namespace
-
 Stage::Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape& shape,
-             const std::vector<std::vector<Action>>& schedules)
+             const Schedule& training, const Schedule& evaluation)
     : context_(&context),
       chunks_(std::move(chunks)),
       shape_(shape),
+      training_(program_of(training)),
+      evaluation_(program_of(evaluation)),
       slots_("activations", context.device),
       messages_("messages", context.device) {
-  for (size_t c = 0; c < chunks_.size(); ++c) {
-    chunks_[c].plan(shape_);
-    int count = 0;
-    for (const auto& actions : schedules) count = std::max(count, slots_needed(actions, static_cast<int>(c)));
-    auto& blocks = slot_blocks_.emplace_back();
-    for (int i = 0; i < count; ++i)
-      blocks.push_back(slots_.declare(fmt::format("slot {} of chunk {}", i, c),
-                                      {static_cast<int64_t>(chunks_[c].slot().bytes())}, DType::u8));
-    slot_user_.emplace_back(static_cast<size_t>(count), -1);
+  size_t slot_bytes = 0;
+  for (Chunk& chunk : chunks_) {
+    chunk.plan(shape_);
+    slot_bytes = std::max(slot_bytes, chunk.slot().bytes());
   }
+  const int count = std::max(training_.slots.count, evaluation_.slots.count);
+  for (int i = 0; i < count; ++i)
+    slot_index_.push_back(
+        slots_.declare(fmt::format("slot {}", i), {static_cast<int64_t>(slot_bytes)}, DType::u8));
   const Shape activation{shape_.tokens(), shape_.hidden};
-  const bool sends = context.mesh.size("pp") > 1;
-  if (sends) {
-    for (const char* name :
-         {"forward message 0", "forward message 1", "backward message 0", "backward message 1"})
-      outbox_index_.push_back(messages_.declare(name, activation, DType::f32));
-    inbox_index_ = messages_.declare("gradient received", activation, DType::f32);
-  }
+  if (alone() && chunks_.size() == 1) return;
+  for (const char* name : {"forward message 0", "forward message 1", "backward message 0",
+                           "backward message 1", "gradient received"})
+    message_index_.push_back(messages_.declare(name, activation, DType::f32));
 }
 
-int Stage::slot_count() const {
-  size_t count = 0;
-  for (const auto& blocks : slot_blocks_) count += blocks.size();
-  return static_cast<int>(count);
+Stage::Program Stage::program_of(const Schedule& schedule) const {
+  const auto stage = static_cast<size_t>(context_->mesh.coordinate("pp"));
+  return {schedule.stages.at(stage), assign_slots(schedule).at(stage)};
 }
 
 void Stage::commit() {
   slots_.commit();
   messages_.commit();
-  if (inbox_index_ < 0) return;
+  if (message_index_.empty()) return;
   for (int i = 0; i < 2; ++i) {
-    out_forward_.buffer[i] = messages_[outbox_index_[i]];
-    out_backward_.buffer[i] = messages_[outbox_index_[2 + i]];
+    out_forward_.buffer[i] = messages_[message_index_[i]];
+    out_backward_.buffer[i] = messages_[message_index_[2 + i]];
   }
-  incoming_gradient_ = messages_[inbox_index_];
+  incoming_gradient_ = messages_[message_index_[4]];
 }
 
 Tensor Stage::Outbox::take() {
@@ -93,31 +67,13 @@ int Stage::stage_before() const {
 }
 
 Slot Stage::slot_of(const Action& action) const {
-  const size_t c = static_cast<size_t>(action.chunk);
-  const auto& users = slot_user_.at(c);
-  const auto found = std::find(users.begin(), users.end(), action.micro_batch);
-  if (found == users.end()) return {};
-  return {&chunks_[c].slot(), slots_[slot_blocks_[c][static_cast<size_t>(found - users.begin())]].raw()};
+  const int slot = program().slots.slot_of(action.chunk, action.micro_batch);
+  return {&chunks_.at(static_cast<size_t>(action.chunk)).slot(),
+          slots_[slot_index_.at(static_cast<size_t>(slot))].raw()};
 }
 
-Slot Stage::take_slot(const Action& action) {
-  if (const Slot mine = slot_of(action); mine.placement) return mine;
-  auto& users = slot_user_.at(static_cast<size_t>(action.chunk));
-  const auto free = std::find(users.begin(), users.end(), -1);
-  check(free != users.end(),
-        "no free slot for micro-batch {} of chunk {}: the schedule keeps more than the {} planned",
-        action.micro_batch, action.chunk, users.size());
-  *free = action.micro_batch;
-  return slot_of(action);
-}
-
-void Stage::free_slot(const Action& action) {
-  auto& users = slot_user_.at(static_cast<size_t>(action.chunk));
-  std::replace(users.begin(), users.end(), action.micro_batch, -1);
-}
-
-Pass Stage::pass_of(const Action& action, const Slot& slot) const {
-  Pass pass{.context = *context_, .slot = slot};
+Pass Stage::pass_of(const Action& action) const {
+  Pass pass{.context = *context_, .slot = slot_of(action)};
   pass.batch = shape_.batch;
   pass.sequence = shape_.sequence;
   pass.ids = run_.micro_batches->ids.rows(action.micro_batch, 1).reshape({shape_.tokens()});
@@ -128,9 +84,9 @@ Pass Stage::pass_of(const Action& action, const Slot& slot) const {
   return pass;
 }
 
-void Stage::run(const std::vector<Action>& actions, const Run& run) {
+void Stage::run(const Run& run) {
   run_ = run;
-  execute(actions, *this);
+  execute(program().actions, *this);
   out_forward_.finish();
   out_backward_.finish();
 }
@@ -138,28 +94,28 @@ void Stage::run(const std::vector<Action>& actions, const Run& run) {
 void Stage::logits(const Tensor& ids, const Tensor& logits) {
   check(chunks_.size() == 1 && chunks_[0].first() && chunks_[0].last() && context_->mesh.size("tp") == 1,
         "logits need a model on one rank");
-  const Action action{ActionKind::forward, 0, 0};
-  Pass pass{.context = *context_, .slot = take_slot(action)};
+  Pass pass{.context = *context_, .slot = slot_of({ActionKind::forward, 0, 0})};
   pass.batch = shape_.batch;
   pass.sequence = shape_.sequence;
   pass.ids = ids;
   pass.evaluate = true;
   pass.logits = logits;
   chunks_[0].forward(pass, Tensor());
-  free_slot(action);
 }
 
 void Stage::recv_forward(const Action& action) {
-  const Chunk& chunk = chunks_.at(static_cast<size_t>(action.chunk));
-  context_->mesh.pp_forward().recv(chunk.input(take_slot(action)), stage_before()).wait();
+  context_->mesh.pp_forward().recv(chunk_of(action).input(slot_of(action)), stage_before()).wait();
 }
 
 void Stage::forward(const Action& action) {
-  Chunk& chunk = chunks_.at(static_cast<size_t>(action.chunk));
-  Pass pass = pass_of(action, take_slot(action));
+  Chunk& chunk = chunk_of(action);
+  Pass pass = pass_of(action);
+  if (alone() && !chunk.first()) {
+    const Tensor input = chunk.input(pass.slot);
+    context_->device.copy(input.raw(), outgoing_.raw(), input.bytes());
+  }
   if (!chunk.last()) outgoing_ = out_forward_.take();
   chunk.forward(pass, chunk.last() ? Tensor() : outgoing_);
-  if (run_.evaluate) free_slot(action);
 }
 
 void Stage::send_forward(const Action&) {
@@ -171,17 +127,18 @@ void Stage::recv_backward(const Action&) {
 }
 
 void Stage::run_backward(const Action& action, bool weights_now) {
-  Chunk& chunk = chunks_.at(static_cast<size_t>(action.chunk));
-  Pass pass = pass_of(action, slot_of(action));
+  Chunk& chunk = chunk_of(action);
+  Pass pass = pass_of(action);
   pass.weights_now = weights_now;
+  if (alone()) incoming_gradient_ = outgoing_gradient_;  // as the next chunk has left it
   if (!chunk.first()) outgoing_gradient_ = out_backward_.take();
+  if (alone()) out_backward_.sent({});
   chunk.backward_input(pass, chunk.last() ? Tensor() : incoming_gradient_,
                        chunk.first() ? Tensor() : outgoing_gradient_);
 }
 
 void Stage::backward(const Action& action) {
   run_backward(action, true);
-  free_slot(action);
 }
 
 void Stage::backward_input(const Action& action) {
@@ -189,9 +146,8 @@ void Stage::backward_input(const Action& action) {
 }
 
 void Stage::backward_weight(const Action& action) {
-  Pass pass = pass_of(action, slot_of(action));
-  chunks_.at(static_cast<size_t>(action.chunk)).backward_weight(pass);
-  free_slot(action);
+  Pass pass = pass_of(action);
+  chunk_of(action).backward_weight(pass);
 }
 
 void Stage::send_backward(const Action&) {

@@ -6,6 +6,7 @@
 
 #include "model/chunk.h"
 #include "pipeline/executor.h"
+#include "pipeline/validate.h"
 
 namespace triax {
 
@@ -16,19 +17,19 @@ struct MicroBatches {
 };
 
 /// One pipeline stage: chunks of the model, the slots of micro-batches in flight, and the messages to the
-/// stages beside it. Runs the actions of a schedule.
+/// stages beside it. Runs this stage's actions of two schedules.
 class Stage final : public StageOperations {
  public:
-  /// `schedules`: every list of actions that will be run (training and evaluation); they decide the number of
-  /// slots.
-  Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape& shape,
-        const std::vector<std::vector<Action>>& schedules);
+  /// `chunks`: this stage's parts of the model, in the order of their numbers. Slots are shared by the
+  /// chunks: as many as the schedules keep at most (assign_slots), each as large as the largest chunk's.
+  Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape& shape, const Schedule& training,
+        const Schedule& evaluation);
   /// Allocates slots and message buffers.
   void commit();
   const Arena& slot_arena() const { return slots_; }
   const Arena& message_arena() const { return messages_; }
-  /// Slots of all chunks: micro-batches (times chunks) whose activations are kept at most.
-  int slot_count() const;
+  /// Micro-batches (of each chunk, where there are several) whose activations are kept at once at most.
+  int slot_count() const { return static_cast<int>(slot_index_.size()); }
 
   struct Run {
     const MicroBatches* micro_batches = nullptr;
@@ -36,8 +37,9 @@ class Stage final : public StageOperations {
     float loss_scale = 0;
     ExactSum* loss = nullptr;
   };
-  /// Runs a list of actions to its end: all messages sent have been received when it returns.
-  void run(const std::vector<Action>& actions, const Run& run);
+  /// Runs the training schedule, or with run.evaluate the evaluation, to its end: all messages sent have been
+  /// received when it returns.
+  void run(const Run& run);
   /// Forward of one micro-batch for its logits [B * S, V]; only with one stage and one tensor rank.
   void logits(const Tensor& ids, const Tensor& logits);
 
@@ -64,22 +66,28 @@ class Stage final : public StageOperations {
     void sent(Pending pending);
     void finish();
   };
-  Slot take_slot(const Action& action);
+  /// This stage's part of a schedule.
+  struct Program {
+    std::vector<Action> actions;
+    SlotPlan slots;
+  };
+  Program program_of(const Schedule& schedule) const;
+  const Program& program() const { return run_.evaluate ? evaluation_ : training_; }
+  Chunk& chunk_of(const Action& action) { return chunks_.at(static_cast<size_t>(action.chunk)); }
   Slot slot_of(const Action& action) const;
-  void free_slot(const Action& action);
-  Pass pass_of(const Action& action, const Slot& slot) const;
+  Pass pass_of(const Action& action) const;
   void run_backward(const Action& action, bool weights_now);
+  bool alone() const { return context_->mesh.size("pp") == 1; }
   int stage_after() const;
   int stage_before() const;
 
   Context* context_;
   std::vector<Chunk> chunks_;
   ActivationShape shape_;
+  Program training_, evaluation_;
   Arena slots_, messages_;
-  std::vector<std::vector<int>> slot_blocks_;  // per chunk: arena index of each slot
-  std::vector<std::vector<int>> slot_user_;    // per chunk and slot: micro-batch, or -1
-  std::vector<int> outbox_index_;
-  int inbox_index_ = -1;
+  std::vector<int> slot_index_;  // in the arena
+  std::vector<int> message_index_;
   Outbox out_forward_, out_backward_;
   Tensor outgoing_, outgoing_gradient_, incoming_gradient_;
   Run run_;

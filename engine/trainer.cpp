@@ -10,17 +10,6 @@ namespace triax {
 
 namespace {
 
-// Forward passes alone, for a stage: what evaluation runs.
-std::vector<Action> evaluation_actions(const Mesh& mesh, int micro_batches) {
-  std::vector<Action> actions;
-  for (int m = 0; m < micro_batches; ++m) {
-    if (!mesh.first_stage()) actions.push_back({ActionKind::recv_forward, m, 0});
-    actions.push_back({ActionKind::forward, m, 0});
-    if (!mesh.last_stage()) actions.push_back({ActionKind::send_forward, m, 0});
-  }
-  return actions;
-}
-
 bool splits_backward(const std::vector<Action>& actions) {
   for (const Action& a : actions)
     if (a.kind == ActionKind::backward_weight) return true;
@@ -54,11 +43,12 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
       inputs_("inputs", device) {
   const TrainingConfig& training = config_.training;
   const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
-  schedule_ = make_schedule(
-      {config_.parallel.schedule, stages, config_.parallel.virtual_stages, static_cast<int>(micro_batches_)});
+  const ScheduleShape schedule_shape{config_.parallel.schedule, stages, config_.parallel.virtual_stages,
+                                     static_cast<int>(micro_batches_)};
+  schedule_ = make_schedule(schedule_shape);
   validate(schedule_);
-  evaluation_ = evaluation_actions(mesh, static_cast<int>(micro_batches_));
-  const auto& actions = schedule_.stages[static_cast<size_t>(stage)];
+  const Schedule evaluation = make_evaluation(schedule_shape);
+  validate(evaluation);
 
   const int parts = stages * config_.parallel.virtual_stages;
   std::vector<Chunk> chunks;
@@ -67,9 +57,8 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
   for (Chunk& chunk : chunks) chunk.declare(params_);
   params_.commit();
   const ActivationShape shape{training.micro_batch_size, training.sequence_length, config_.model.hidden_size,
-                              splits_backward(actions)};
-  stage_ = std::make_unique<Stage>(context_, std::move(chunks), shape,
-                                   std::vector<std::vector<Action>>{actions, evaluation_});
+                              splits_backward(schedule_.stages[static_cast<size_t>(stage)])};
+  stage_ = std::make_unique<Stage>(context_, std::move(chunks), shape, schedule_, evaluation);
   stage_->commit();
   optimizer_ = std::make_unique<Optimizer>(context_, config_.optimizer);
   optimizer_->commit();
@@ -99,8 +88,7 @@ StepResult Trainer::step(int64_t step, const Votes& my_votes) {
   StepResult result;
   ExactSum loss, squared_norm;
   params_.zero_grads();
-  stage_->run(schedule_.stages[static_cast<size_t>(mesh_.coordinate("pp"))],
-              {&batch_, false, loss_scale_, &loss});
+  stage_->run({&batch_, false, loss_scale_, &loss});
   optimizer_->sync_gradients();
   optimizer_->add_squared_norm(squared_norm);
   const Totals totals = sum_over_ranks(loss, squared_norm, my_votes);
@@ -123,7 +111,7 @@ StepResult Trainer::step(int64_t step, const Votes& my_votes) {
 
 void Trainer::evaluate(ExactSum& sum) {
   ExactSum mine;
-  stage_->run(evaluation_, {&batch_, true, 0, &mine});
+  stage_->run({&batch_, true, 0, &mine});
   if (!counts_loss()) mine = {};
   mine.normalise();
   const Tensor digits = Tensor::of(mine.digits(), {ExactSum::digit_count});

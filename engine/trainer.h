@@ -80,7 +80,6 @@ class Trainer {
   Context context_;
   int64_t micro_batches_;
   Schedule schedule_;
-  std::vector<Action> evaluation_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Optimizer> optimizer_;
   Arena inputs_;

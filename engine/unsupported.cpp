@@ -15,8 +15,6 @@ std::vector<std::string> unsupported(const RunConfig& c) {
   const auto& p = c.parallel;
   const auto& t = c.training;
   refuse(p.sequence_parallel, "parallel.sequence_parallel: true", "false");
-  refuse(p.schedule != "gpipe" && p.schedule != "1f1b", "parallel.schedule: " + p.schedule, "gpipe or 1f1b");
-  refuse(p.virtual_stages > 1, fmt::format("parallel.virtual_stages: {}", p.virtual_stages), "1");
   refuse(t.precision != "fp32", "training.precision: " + t.precision, "fp32");
   refuse(t.recompute != "none", "training.recompute: " + t.recompute, "none");
   refuse(t.partition_activations, "training.partition_activations: true", "false");

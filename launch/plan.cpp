@@ -1,6 +1,7 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 struct JobPlan {
   RunConfig config;
   int64_t micro_batches = 0;
-  std::vector<int> first_layer;  // of each stage, and the end
+  std::vector<std::vector<std::array<int, 2>>> layers;  // of each stage and chunk, first and end
   std::vector<RankPlan> stages;
   double bubble = 0;  // with backward twice as long as forward, messages free
 };
@@ -31,7 +32,10 @@ JobPlan make_plan(const RunConfig& config) {
   const ParallelConfig& p = config.parallel;
   const TrainingConfig& t = config.training;
   plan.micro_batches = t.global_batch_size / (t.micro_batch_size * p.data);
-  plan.first_layer = split_layers(config.model, p.pipeline);
+  const std::vector<int> first = split_layers(config.model, p.pipeline * p.virtual_stages);
+  plan.layers.resize(static_cast<size_t>(p.pipeline));
+  for (size_t part = 0; part + 1 < first.size(); ++part)
+    plan.layers[part % plan.layers.size()].push_back({first[part], first[part + 1]});
   const Grid grid = grid_of(config);
   for (int stage = 0; stage < p.pipeline; ++stage)
     plan.stages.push_back(plan_rank(config, grid.with(0, "pp", stage)));
@@ -58,7 +62,7 @@ Json to_json(const JobPlan& plan) {
     const RankPlan& rank = plan.stages[s];
     Json stage{{"stage", s},
                {"first_rank", rank.rank},
-               {"layers", {plan.first_layer[s], plan.first_layer[s + 1]}},
+               {"layers", plan.layers[s]},
                {"parameters_per_rank", rank.parameters},
                {"in_flight", rank.in_flight}};
     for (const MemoryLine& line : rank.memory) stage["memory"][line.name] = line.bytes;
@@ -79,8 +83,13 @@ void print_stages(const JobPlan& plan) {
   fmt::print("\nmemory per rank, bytes\n  {:<14}", "");
   for (size_t s = 0; s < plan.stages.size(); ++s) fmt::print(" {:>16}", fmt::format("stage {}", s));
   fmt::print("\n  {:<14}", "layers");
-  for (size_t s = 0; s < plan.stages.size(); ++s)
-    fmt::print(" {:>16}", fmt::format("{} .. {}", plan.first_layer[s], plan.first_layer[s + 1] - 1));
+  for (const auto& chunks : plan.layers) {
+    std::string text;
+    for (const auto& [begin, end] : chunks)
+      text += fmt::format("{}{}", text.empty() ? "" : ",", begin) +
+              (end - begin > 1 ? fmt::format("..{}", end - 1) : "");
+    fmt::print(" {:>16}", text);
+  }
   fmt::print("\n  {:<14}", "in flight");
   for (const RankPlan& rank : plan.stages) fmt::print(" {:>16}", rank.in_flight);
   for (size_t line = 0; line < plan.stages[0].memory.size(); ++line) {

@@ -35,10 +35,11 @@ struct ScheduleShape {
 
 /// The lists of actions of all stages. Model part 0 has no recv_forward and no send_backward, the last part
 /// no send_forward and no recv_backward; between two chunks on the same stage (stages == 1) there are none
-/// either.
+/// either: what a chunk makes is taken by the next one before another is made.
 struct Schedule {
   ScheduleShape shape;
   std::vector<std::vector<Action>> stages;
+  bool forward_only = false;  ///< an evaluation: nothing goes backward, and no activations are kept
 };
 
 }  // namespace triax

@@ -32,6 +32,47 @@ Actions one_forward_one_backward(const ScheduleShape& shape, int stage) {
   return work;
 }
 
+// The n-th forward of an interleaved stage, or its n-th backward: p micro-batches pass through chunk after
+// chunk (backward: from the last chunk to the first), then the next p.
+Action nth_interleaved(const ScheduleShape& shape, ActionKind kind, int n) {
+  const int group = shape.stages * shape.virtual_stages, chunk = n % group / shape.stages;
+  return {kind, n / group * shape.stages + n % shape.stages,
+          kind == ActionKind::forward ? chunk : shape.virtual_stages - 1 - chunk};
+}
+
+Actions interleaved(const ScheduleShape& shape, int stage) {
+  // In advance: what fills the other chunks of the pipeline, and two per later stage, because the forwards of
+  // a group must have come round before its first backward.
+  const int total = shape.micro_batches * shape.virtual_stages;
+  const int ahead =
+      std::min(total, 2 * (shape.stages - 1 - stage) + (shape.virtual_stages - 1) * shape.stages);
+  Actions work;
+  for (int n = 0; n < ahead; ++n) work.push_back(nth_interleaved(shape, ActionKind::forward, n));
+  for (int n = 0; n < total; ++n) {
+    if (n + ahead < total) work.push_back(nth_interleaved(shape, ActionKind::forward, n + ahead));
+    work.push_back(nth_interleaved(shape, ActionKind::backward, n));
+  }
+  return work;
+}
+
+Actions zero_bubble_h1(const ScheduleShape& shape, int stage) {
+  // The order of 1f1b, with the weight half of a micro-batch `stage` micro-batches later: a later stage,
+  // which has fewer forwards ahead, keeps as much as the first, and fills the waits at the end with weight
+  // halves.
+  Actions work;
+  for (const Action& a : one_forward_one_backward(shape, stage)) {
+    if (a.kind == ActionKind::forward) {
+      work.push_back(a);
+      continue;
+    }
+    work.push_back({ActionKind::backward_input, a.micro_batch, 0});
+    if (a.micro_batch >= stage) work.push_back({ActionKind::backward_weight, a.micro_batch - stage, 0});
+  }
+  for (int k = std::max(0, shape.micro_batches - stage); k < shape.micro_batches; ++k)
+    work.push_back({ActionKind::backward_weight, k, 0});
+  return work;
+}
+
 struct Generator {
   std::string_view name;
   Actions (*work)(const ScheduleShape&, int stage);
@@ -44,9 +85,27 @@ void check_one_chunk(const ScheduleShape& shape) {
                shape.name, shape.virtual_stages);
 }
 
+void check_interleaved(const ScheduleShape& shape) {
+  if (shape.virtual_stages < 2)
+    fail_usage(
+        "schedule interleaved has several model chunks per stage, but virtual_stages is {}; set "
+        "virtual_stages to 2 or more, or take 1f1b",
+        shape.virtual_stages);
+  if (shape.micro_batches % shape.stages != 0) {
+    const int below = shape.micro_batches / shape.stages * shape.stages;
+    fail_usage(
+        "schedule interleaved needs micro-batches divisible by its {} stages, but there are {}; there "
+        "can be {}{}",
+        shape.stages, shape.micro_batches, below > 0 ? fmt::format("{} or ", below) : "",
+        below + shape.stages);
+  }
+}
+
 constexpr Generator generators[] = {
     {"gpipe", gpipe, check_one_chunk},
     {"1f1b", one_forward_one_backward, check_one_chunk},
+    {"interleaved", interleaved, check_interleaved},
+    {"zb-h1", zero_bubble_h1, check_one_chunk},
 };
 
 const Generator& generator_of(const ScheduleShape& shape) {
@@ -108,6 +167,19 @@ Schedule make_schedule(const ScheduleShape& shape) {
   Schedule schedule{shape, {}};
   for (int stage = 0; stage < shape.stages; ++stage)
     schedule.stages.push_back(with_messages(shape, stage, generator.work(shape, stage)));
+  return schedule;
+}
+
+Schedule make_evaluation(const ScheduleShape& shape) {
+  check_shape(shape);
+  Schedule schedule{shape, {}, true};
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    Actions work;
+    // The order of interleaved suits one chunk too: it is then that of the micro-batches.
+    for (int n = 0; n < shape.micro_batches * shape.virtual_stages; ++n)
+      work.push_back(nth_interleaved(shape, ActionKind::forward, n));
+    schedule.stages.push_back(with_messages(shape, stage, work));
+  }
   return schedule;
 }
 

@@ -15,10 +15,20 @@ namespace triax {
 ///   1f1b   stage i runs p - 1 - i forwards ahead, then one forward and one backward in turn (Narayanan et
 ///          al., "PipeDream-Flush" in "Memory-Efficient Pipeline-Parallel DNN Training", 2021); keeps
 ///          min(m, p - i) micro-batches
+///   interleaved  1f1b over v chunks per stage: p micro-batches at a time go through chunk after chunk, and
+///          stage i runs 2 (p - 1 - i) + (v - 1) p forwards ahead (Narayanan et al., "Efficient Large-Scale
+///          Language Model Training on GPU Clusters", 2021); needs v > 1 and m divisible by p; keeps
+///          min(m v, 2 (p - 1 - i) + (v - 1) p + 1) chunks' micro-batches
+///   zb-h1  1f1b with its backward split: the weight half of stage i follows i micro-batches after the input
+///          half (Qi et al., "Zero Bubble Pipeline Parallelism", 2024); keeps min(m, p) micro-batches, on
+///          each stage what 1f1b keeps on the first
 ///
 /// All run a chunk's forwards, backwards and weight halves in ascending micro-batch order, so that sums over
 /// micro-batches have the same bits under every schedule.
 Schedule make_schedule(const ScheduleShape& shape);
+
+/// Forward passes alone, through the chunks of the same shape; passes validate().
+Schedule make_evaluation(const ScheduleShape& shape);
 
 /// The names that make_schedule() knows.
 std::vector<std::string_view> schedule_names();

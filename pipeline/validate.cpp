@@ -17,6 +17,7 @@ class StageCheck {
   StageCheck(const Schedule& schedule, int stage)
       : shape_(schedule.shape),
         actions_(schedule.stages[stage]),
+        forward_only_(schedule.forward_only),
         stage_(stage),
         seen_(kinds * shape_.virtual_stages * shape_.micro_batches, absent),
         last_forward_(shape_.virtual_stages, -1),
@@ -69,23 +70,27 @@ class StageCheck {
         return require(previous, "this part of the model gets no input from another stage");
       case ActionKind::forward:
         if (previous) require(done(ActionKind::recv_forward), "its input has not been received");
+        take_over(output_, -1);
         ascending(last_forward_);
-        return fill(output_, next);
+        return fill(output_, next || hands_over(+1));
       case ActionKind::send_forward:
         require(next, "no stage waits for the output of this part of the model");
         require(done(ActionKind::forward), "its forward has not run");
         return drain(output_);
       case ActionKind::recv_backward:
+        require(!forward_only_, "an evaluation has no backward");
         require(next, "this part of the model gets no gradient from another stage");
         require(!gradient_, "the gradient received before it has not been used, and there is one buffer");
         gradient_ = action();
         return;
       case ActionKind::backward:
+        require(!forward_only_, "an evaluation has no backward");
         require(!done(ActionKind::backward_input) && !done(ActionKind::backward_weight),
                 "its backward has already been run by halves");
         ascending(last_weight_);
         return check_gradient(next, previous);
       case ActionKind::backward_input:
+        require(!forward_only_, "an evaluation has no backward");
         require(!done(ActionKind::backward), "its backward has already run");
         return check_gradient(next, previous);
       case ActionKind::backward_weight:
@@ -105,8 +110,24 @@ class StageCheck {
       require(done(ActionKind::recv_backward), "its gradient has not been received");
       gradient_.reset();
     }
+    take_over(input_gradient_, +1);
     ascending(last_input_);
-    fill(input_gradient_, previous);
+    fill(input_gradient_, previous || hands_over(-1));
+  }
+
+  // With one stage a chunk hands its result to the chunk beside it (+1: to the next) without a message.
+  bool hands_over(int direction) const {
+    const int other = action().chunk + direction;
+    return shape_.stages == 1 && other >= 0 && other < shape_.virtual_stages;
+  }
+
+  // Takes the result of the chunk beside it (-1: of the one before) out of the buffer.
+  void take_over(std::optional<Action>& buffer, int direction) {
+    if (!hands_over(direction)) return;
+    const int from = action().chunk + direction;
+    require(buffer && buffer->chunk == from && buffer->micro_batch == action().micro_batch,
+            "the result of the chunk beside it is not there");
+    buffer.reset();
   }
 
   void ascending(std::vector<int>& last) {
@@ -122,7 +143,8 @@ class StageCheck {
   // One buffer per direction: what is made is sent before the next is made.
   void fill(std::optional<Action>& buffer, bool used) {
     if (!used) return;
-    if (buffer) refuse(fmt::format("the result of {} has not been sent yet", describe(*buffer, shape_)));
+    if (buffer)
+      refuse(fmt::format("the result of {} has not been sent or taken over yet", describe(*buffer, shape_)));
     buffer = action();
   }
   static void drain(std::optional<Action>& buffer) { buffer.reset(); }
@@ -141,6 +163,7 @@ class StageCheck {
         expect(previous, ActionKind::recv_forward);
         expect(true, ActionKind::forward);
         expect(next, ActionKind::send_forward);
+        if (forward_only_) continue;
         expect(next, ActionKind::recv_backward);
         expect(!whole && !half, ActionKind::backward);
         expect(half, ActionKind::backward_weight);
@@ -151,6 +174,7 @@ class StageCheck {
 
   const ScheduleShape& shape_;
   const std::vector<Action>& actions_;
+  bool forward_only_;
   int stage_;
   int index_ = 0;
   std::vector<int> seen_;  // [kind, chunk, micro_batch] -> index of the action
@@ -278,9 +302,10 @@ std::vector<SlotPlan> assign_slots(const Schedule& schedule) {
       if (a.kind == ActionKind::recv_forward || (a.kind == ActionKind::forward && slot < 0)) {
         if (free.empty()) free.insert(plan.count++);
         slot = free.extract(free.begin()).value();
-      } else if (a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight) {
-        free.insert(slot);
       }
+      if (schedule.forward_only ? a.kind == ActionKind::forward
+                                : a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight)
+        free.insert(slot);
     }
     plans.push_back(std::move(plan));
   }

@@ -49,8 +49,28 @@ RunConfig on_grid(RunConfig config, int tensor, int pipeline, int data, int zero
 }
 
 std::string name_of(const RunConfig& c) {
-  return fmt::format("tensor {} pipeline {} data {} zero {} {}", c.parallel.tensor, c.parallel.pipeline,
-                     c.parallel.data, c.parallel.zero_stage, c.parallel.schedule);
+  return fmt::format("tensor {} pipeline {} data {} zero {} {} chunks {}", c.parallel.tensor,
+                     c.parallel.pipeline, c.parallel.data, c.parallel.zero_stage, c.parallel.schedule,
+                     c.parallel.virtual_stages);
+}
+
+// The same job under each schedule that `pipeline` stages of it allow; interleaved with every number of
+// chunks.
+std::vector<RunConfig> all_schedules(RunConfig config, int pipeline) {
+  config.parallel.pipeline = pipeline;
+  std::vector<RunConfig> list;
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    config.parallel.schedule = schedule;
+    list.push_back(config);
+  }
+  config.parallel.schedule = "interleaved";
+  const TrainingConfig& t = config.training;
+  if (t.global_batch_size / (t.micro_batch_size * config.parallel.data) % pipeline != 0) return list;
+  for (int chunks = 2; chunks * pipeline <= config.model.num_hidden_layers; ++chunks) {
+    config.parallel.virtual_stages = chunks;
+    list.push_back(config);
+  }
+  return list;
 }
 
 void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const std::string& what) {
@@ -64,6 +84,7 @@ void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const s
 void expect_identical(const TrainingRecord& a, const TrainingRecord& b, const std::string& what) {
   EXPECT_EQ(a.losses, b.losses) << what;
   EXPECT_EQ(a.norms, b.norms) << what;
+  EXPECT_EQ(a.evaluation, b.evaluation) << what;
   for (const auto& [name, tensor] : b.first_gradients)
     EXPECT_TRUE(tensor == a.first_gradients.at(name)) << what << ": gradient of " << name;
   for (const auto& [name, tensor] : b.weights)
@@ -125,12 +146,50 @@ TEST_P(GridTest, ZeroShardRanksChangeNoBit) {
 
 TEST_P(GridTest, SchedulesChangeNoBit) {
   const RunConfig one = job(GetParam());
-  const Batches batches = random_batches(one, 5, 6);
+  const Batches batches = random_batches(one, 3, 6);
   const TrainingRecord base = train(on_grid(one, 2, 1, 1), batches);
-  for (const char* schedule : {"gpipe", "1f1b"})
-    for (int p : {2, 3, 4}) {
-      const RunConfig other = on_grid(one, 2, p, 1, 1, schedule);
-      expect_identical(train(other, batches), base, name_of(other));
+  for (int p : {1, 2, 3, 4})
+    for (const RunConfig& other : all_schedules(on_grid(one, 2, p, 1), p)) {
+      const TrainingRecord record = train(other, batches);
+      expect_identical(record, base, name_of(other));
+      EXPECT_EQ(record.planned_peak, record.measured_peak) << name_of(other);
+    }
+}
+
+// Seven layers can't be cut evenly, and stages without a whole number of chunks' work wait for each other.
+TEST_P(GridTest, SchedulesOfUnevenStages) {
+  RunConfig one = job(GetParam());
+  one.model.num_hidden_layers = 7;
+  const Batches batches = random_batches(one, 3, 13);
+  const TrainingRecord base = train(one, batches);
+  for (const RunConfig& other : all_schedules(one, 3))
+    expect_identical(train(other, batches), base, name_of(other));
+}
+
+TEST_P(GridTest, FewerMicroBatchesThanStages) {
+  RunConfig one = job(GetParam());
+  one.training.micro_batch_size = 6;
+  const Batches batches = random_batches(one, 3, 14);
+  const TrainingRecord base = train(one, batches);
+  for (const RunConfig& other : all_schedules(one, 4))
+    expect_identical(train(other, batches), base, name_of(other));
+}
+
+// What a real stage keeps at once, not only what the schedule says.
+TEST_P(GridTest, ActivationsInFlight) {
+  const int stages = 4;
+  RunConfig config = on_grid(job(GetParam()), 1, stages, 1);
+  const auto kept = [&](const std::string& schedule, int64_t micro_batch_size, int stage) {
+    config.parallel.schedule = schedule;
+    config.training.micro_batch_size = micro_batch_size;
+    return plan_rank(config, stage).in_flight;
+  };
+  for (int64_t size : {1, 2, 6, 12})
+    for (int stage = 0; stage < stages; ++stage) {
+      const int m = static_cast<int>(12 / size);
+      EXPECT_EQ(kept("gpipe", size, stage), m);
+      EXPECT_EQ(kept("1f1b", size, stage), std::min(m, stages - stage));
+      EXPECT_EQ(kept("zb-h1", size, stage), std::min(m, stages));
     }
 }
 
@@ -184,6 +243,25 @@ class FullGridTest : public ::testing::TestWithParam<Architecture> {};
 
 TEST_P(FullGridTest, Matrix) {
   check_grids(GetParam(), {1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3}, {0, 1});
+}
+
+// Every schedule on every tensor, data and pipeline degree: bit for bit what the same degrees give with one
+// stage.
+TEST_P(FullGridTest, Schedules) {
+  RunConfig one = job(GetParam());
+  one.model.num_hidden_layers = 9;
+  const Batches batches = random_batches(one, steps, 15);
+  const TrainingRecord reference = train(one, batches);
+  for (int t : {1, 2})
+    for (int d : {1, 2, 3}) {
+      const RunConfig base_job = on_grid(one, t, 1, d);
+      const TrainingRecord base = train(base_job, batches);
+      expect_close(base, reference, name_of(base_job));
+      for (int p : {1, 2, 3, 4})
+        for (int z : {0, 1})
+          for (const RunConfig& other : all_schedules(on_grid(one, t, p, d, z), p))
+            expect_identical(train(other, batches), base, name_of(other));
+    }
 }
 
 TEST_P(FullGridTest, ThirtyTwoRanks) {

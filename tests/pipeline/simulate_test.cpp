@@ -36,5 +36,12 @@ TEST(Simulate, PublishedBubblesOf1f1b) {
   }
 }
 
+TEST(Simulate, PublishedBubblesOfZeroBubbleH1) {
+  for (const Published& p : published) {
+    const Timeline t = simulate(make_schedule({"zb-h1", 8, 1, p.micro_batches}), p.times);
+    EXPECT_NEAR(to_four_decimals(t.bubble), p.zb_h1, 1e-9) << p.micro_batches << " micro-batches";
+  }
+}
+
 }  // namespace
 }  // namespace triax

@@ -145,6 +145,32 @@ TEST(Validate, HalvesOfTheBackward) {
   expect_refused(s, "stage 0, action 5", "order must ascend");
 }
 
+TEST(Validate, ChunksOfOneStageHandOverAtOnce) {
+  Schedule s = make_schedule({"interleaved", 1, 2, 2});
+  EXPECT_NO_THROW(validate(s));
+  swap(s.stages[0], {forward, 0, 1}, {forward, 1, 0});
+  expect_refused(s, "stage 0, action 1 (forward of micro-batch 1, chunk 0)",
+                 "the result of forward of micro-batch 0, chunk 0 has not been sent or taken over");
+  s = make_schedule({"interleaved", 1, 2, 2});
+  swap(s.stages[0], {forward, 0, 1}, {forward, 0, 0});
+  expect_refused(s, "stage 0, action 0", "the result of the chunk beside it is not there");
+  s.stages[0] = {{forward, 0, 0},  {forward, 0, 1},  {forward, 1, 0},  {forward, 1, 1},
+                 {backward, 0, 1}, {backward, 1, 1}, {backward, 0, 0}, {backward, 1, 0}};
+  expect_refused(s, "stage 0, action 5", "the result of backward of micro-batch 0, chunk 1 has not been");
+}
+
+TEST(Validate, EvaluationsGoForwardAlone) {
+  Schedule s = make_evaluation({"1f1b", 2, 1, 2});
+  s.stages[1].push_back({backward, 0, 0});
+  expect_refused(s, "stage 1, action 4", "an evaluation has no backward");
+  s = make_evaluation({"1f1b", 2, 1, 2});
+  s.stages[0].push_back({recv_backward, 0, 0});
+  expect_refused(s, "stage 0, action 4", "an evaluation has no backward");
+  s = make_evaluation({"1f1b", 2, 1, 2});
+  s.stages[0].pop_back();
+  expect_refused(s, "stage 0", "send_forward of micro-batch 1 is missing");
+}
+
 TEST(Validate, OneBufferPerDirection) {
   Schedule s = make_schedule({"gpipe", 2, 1, 2});
   swap(s.stages[0], {send_forward, 0, 0}, {forward, 1, 0});

@@ -22,11 +22,12 @@ using Tensors = std::map<std::string, std::vector<float>>;
 /// What a few steps of training came to, in logical space.
 struct TrainingRecord {
   std::vector<double> losses, norms;
+  double evaluation = 0;  // sum of the last batch's token losses after the last step
   Tensors first_gradients, weights, exp_avg, exp_avg_sq;
   size_t planned_peak = 0, measured_peak = 0;  // of the last rank to end
   bool operator==(const TrainingRecord& o) const {
-    return losses == o.losses && norms == o.norms && first_gradients == o.first_gradients &&
-           weights == o.weights;
+    return losses == o.losses && norms == o.norms && evaluation == o.evaluation &&
+           first_gradients == o.first_gradients && weights == o.weights;
   }
 };
 
@@ -87,7 +88,10 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
         record.norms.push_back(result.grad_norm);
       }
     }
+    ExactSum evaluation;
+    trainer.evaluate(evaluation);
     const std::lock_guard lock(mutex);
+    record.evaluation = evaluation.value();
     const auto pieces = pieces_to_save(trainer);
     collect(pieces, StateKind::weight, record.weights);
     collect(pieces, StateKind::exp_avg, record.exp_avg);
