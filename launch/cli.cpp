@@ -39,6 +39,7 @@ class CommandLine {
     app_.set_help_all_flag("--help-all", "help of all commands");
     add_train();
     add_plan();
+    add_verify();
     add_checkpoint();
     add_generate();
     add_report();
@@ -116,6 +117,17 @@ class CommandLine {
     command->final_callback([this] { run_ = [this] { return plan(plan_); }; });
   }
 
+  void add_verify() {
+    CLI::App* command = app_.add_subcommand(
+        "verify", "a job, shrunk, on its grid and on one rank: gradients, losses, and the plan's bytes");
+    add_job(*command, verify_);
+    command->footer(
+        "Example:\n"
+        "  triax verify examples/demo.yaml --ranks 8\n"
+        "Exit status: 0 all agree, 1 something differs, 2 bad usage or configuration.");
+    command->final_callback([this] { run_ = [this] { return verify(verify_); }; });
+  }
+
   void add_checkpoint() {
     CLI::App* group = app_.add_subcommand("checkpoint", "look at checkpoints; needs neither MPI nor a GPU");
     group->require_subcommand(1);
@@ -181,6 +193,7 @@ class CommandLine {
                 "triax"};
   TrainOptions train_;
   PlanOptions plan_;
+  JobArguments verify_;
   GenerateOptions generate_;
   std::string path_;
   bool json_ = false;

@@ -40,6 +40,10 @@ struct PlanOptions {
 /// Prints what a job would use: grid, memory per rank, bytes per step, schedule. Runs nothing.
 int plan(const PlanOptions& options);
 
+/// Trains the job, shrunk, on its grid and on one rank, ranks as threads of this process, and prints what
+/// agrees and what does not. exit_done only if all does, else exit_fault.
+int verify(const JobArguments& job);
+
 /// Prints the versions of the program and what it finds here.
 int version();
 

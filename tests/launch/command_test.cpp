@@ -84,6 +84,7 @@ TEST_F(CommandTest, HelpHasAnExampleEverywhere) {
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{"train"},
                                              {"plan"},
+                                             {"verify"},
                                              {"checkpoint", "ls"},
                                              {"checkpoint", "inspect"},
                                              {"checkpoint", "verify"},
@@ -156,6 +157,14 @@ TEST_F(CommandTest, PlanGivesTheDerivedValues) {
   EXPECT_GT(plan["peak_bytes"], 0);
   EXPECT_FALSE(fs::exists(dir_ / "run"));
   EXPECT_EQ(run({"plan", "job.yaml", "--ranks", "8"}).status, 0);
+}
+
+TEST_F(CommandTest, VerifyComparesTheGridWithOneRank) {
+  const Result r = run({"verify", "job.yaml", "--ranks", "8"});
+  EXPECT_EQ(r.status, 0) << r.out << r.err;
+  EXPECT_NE(r.out.find("verify: the grid computes what one rank computes"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(dir_ / "run"));
+  EXPECT_EQ(run({"verify", "job.yaml", "--ranks", "3"}).status, 2);
 }
 
 TEST_F(CommandTest, AJobRunsAndThenHasNothingLeftToDo) {
