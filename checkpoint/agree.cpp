@@ -1,47 +1,66 @@
 #include "checkpoint/agree.h"
 
-#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/manifest.h"
-#include "core/error.h"
 
 namespace triax {
 namespace {
 
 enum Outcome : int64_t { fine = 0, damaged = 1, fault = 2, usage = 3 };  // the highest of all ranks counts
 
-Outcome run(const std::function<void()>& body, std::string& message) {
+// What went wrong on a rank; parts, not an exception, because they travel.
+struct Failure {
+  Outcome outcome = fine;
+  std::string message;
+  std::source_location place;
+};
+
+Failure run(const std::function<void()>& body, std::source_location place) {
   try {
     body();
-    return fine;
+    return {fine, "", place};
   } catch (const DamagedCheckpoint& e) {
-    message = e.what();
-    return damaged;
+    return {damaged, e.what(), e.location()};
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::aborted) throw;
-    message = e.what();
-    return e.kind() == ErrorKind::usage ? usage : fault;
+    return {e.kind() == ErrorKind::usage ? usage : fault, e.what(), e.location()};
   } catch (const std::exception& e) {
-    message = e.what();
-    return fault;
+    return {fault, e.what(), place};
   }
 }
 
-std::string join(const std::vector<std::string>& messages) {
-  constexpr int shown_at_most = 4;
+// "rank 3: checkpoint/file_io.cpp:88: writing ...", a line for each rank but `self`.
+std::string quote(const nlohmann::json& failures, int self) {
+  constexpr size_t shown_at_most = 4;
   std::string out;
-  int shown = 0, more = 0;
-  for (size_t r = 0; r < messages.size(); ++r) {
-    if (messages[r].empty()) continue;
+  size_t shown = 0, more = 0;
+  for (const nlohmann::json& f : failures) {
+    if (f.at(0).get<int>() == self) continue;
     if (shown == shown_at_most) {
       ++more;
       continue;
     }
     if (shown++) out += "\n";
-    out += messages.size() == 1 ? messages[r] : fmt::format("rank {}: {}", r, messages[r]);
+    out += fmt::format("rank {}: {}", f.at(0).get<int>(), f.at(1).get<std::string>());
   }
   if (more) out += fmt::format("\nand {} more ranks", more);
   return out;
+}
+
+// The failures of all ranks, known to all: [[rank, words], ...]. Collective.
+nlohmann::json share(Communicator& world, const Failure& mine) {
+  std::string words = mine.message;
+  if (mine.outcome == fault || mine.outcome == damaged)
+    words = fmt::format("{}: {}", to_string(mine.place), words);
+  const auto all = gather_bytes(world, mine.outcome == fine ? "" : words, 0);
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t r = 0; r < all.size(); ++r)
+    if (!all[r].empty()) list.push_back({r, all[r]});
+  // Words of the system may be in any encoding.
+  std::string text = list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  broadcast_bytes(world, text, 0);
+  return nlohmann::json::parse(text);
 }
 
 }  // namespace
@@ -80,19 +99,19 @@ void broadcast_bytes(Communicator& world, std::string& bytes, int root) {
   world.broadcast(Tensor(bytes.data(), DType::u8, {length}), root).wait();
 }
 
-void collectively(Communicator& world, const std::function<void()>& body) {
-  std::string message;
-  const int64_t mine = run(body, message);
+void collectively(Communicator& world, const std::function<void()>& body, std::source_location place) {
+  const Failure mine = run(body, place);
   int64_t worst = fine;
-  world.all_reduce(Tensor::of(&mine, {1}), Tensor::of(&worst, {1}), ReduceOp::max).wait();
+  const int64_t outcome = mine.outcome;
+  world.all_reduce(Tensor::of(&outcome, {1}), Tensor::of(&worst, {1}), ReduceOp::max).wait();
   if (worst == fine) return;
-  // A failure without words would be lost among those that have none to tell.
-  if (mine != fine && message.empty()) message = "unknown failure";
-  const auto messages = gather_bytes(world, message, 0);
-  std::string all = world.rank() == 0 ? join(messages) : "";
-  broadcast_bytes(world, all, 0);
-  if (worst == damaged) throw DamagedCheckpoint(all);
-  throw Error(worst == usage ? ErrorKind::usage : ErrorKind::fault, all);
+  const std::string others = quote(share(world, mine), world.rank());
+  const ErrorKind cause = worst == usage ? ErrorKind::usage : ErrorKind::fault;
+  const ErrorKind kind = mine.outcome == fine ? ErrorKind::aborted : cause;
+  std::string text = mine.message;
+  if (!others.empty()) text += (text.empty() ? "" : "\n") + others;
+  if (worst == damaged) throw DamagedCheckpoint(text, mine.place, kind);
+  throw AgreedError(kind, cause, text, mine.place);
 }
 
 }  // namespace triax

@@ -16,7 +16,7 @@
 namespace triax {
 namespace {
 
-constexpr size_t buffer_bytes = size_t{1} << 20;
+constexpr size_t buffer_bytes = size_t{1} << 16;
 
 int open_retrying(const std::filesystem::path& path, int flags, mode_t mode = 0) {
   int fd;
@@ -42,23 +42,20 @@ FileWriter::~FileWriter() {
 
 void FileWriter::append(const void* data, size_t bytes) {
   const auto* p = static_cast<const unsigned char*>(data);
-  while (bytes > 0) {
-    const size_t part = std::min(bytes, buffered_ ? buffer_.size() - buffered_ : buffer_.size());
-    crc_ = crc32c(crc_, p, part);
-    if (buffered_ == 0 && part == buffer_.size()) {
-      write_out(p, part);
-    } else {
-      std::memcpy(buffer_.data() + buffered_, p, part);
-      buffered_ += part;
-      if (buffered_ == buffer_.size()) {
-        buffered_ = 0;
-        write_out(buffer_.data(), buffer_.size());
-      }
-    }
-    p += part;
-    bytes -= part;
-    size_ += static_cast<int64_t>(part);
+  crc_ = crc32c(crc_, p, bytes);
+  size_ += static_cast<int64_t>(bytes);
+  if (bytes > buffer_.size() - buffered_) flush();
+  if (bytes > buffer_.size()) {
+    write_out(p, bytes);
+  } else if (bytes > 0) {
+    std::memcpy(buffer_.data() + buffered_, p, bytes);
+    buffered_ += bytes;
   }
+}
+
+void FileWriter::flush() {
+  write_out(buffer_.data(), buffered_);
+  buffered_ = 0;
 }
 
 void FileWriter::write_out(const unsigned char* data, size_t bytes) {
@@ -73,8 +70,7 @@ void FileWriter::write_out(const unsigned char* data, size_t bytes) {
 }
 
 void FileWriter::finish() {
-  write_out(buffer_.data(), buffered_);
-  buffered_ = 0;
+  flush();
   if (::fsync(fd_) != 0) fail("fsync of {} failed: {}", path_.string(), errno_text(errno));
   const int closed = ::close(fd_);
   fd_ = -1;

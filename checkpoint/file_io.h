@@ -27,6 +27,7 @@ class FileWriter {
   uint32_t crc() const { return crc_; }   ///< of the bytes appended
 
  private:
+  void flush();
   void write_out(const unsigned char* data, size_t bytes);
 
   std::filesystem::path path_;

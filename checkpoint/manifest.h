@@ -16,8 +16,9 @@ namespace triax {
 class DamagedCheckpoint : public Error {
  public:
   explicit DamagedCheckpoint(std::string message,
-                             std::source_location place = std::source_location::current())
-      : Error(ErrorKind::fault, std::move(message), place) {}
+                             std::source_location place = std::source_location::current(),
+                             ErrorKind kind = ErrorKind::fault)
+      : Error(kind, std::move(message), place) {}
 };
 
 /// One logical tensor.

@@ -71,6 +71,19 @@ void append_metadata(FileWriter& writer, const Hdf5Image& image, int64_t begin, 
   }
 }
 
+// Writes the elements and returns their hash, both from the same memory.
+uint64_t append_piece(FileWriter& writer, const StatePiece& piece, size_t index, const PieceSource& source) {
+  const uint64_t key = logical_key(logical_path(piece.kind, piece.name));
+  uint64_t hash = 0;
+  for (int64_t begin = 0, count = piece.box.numel(); begin < count; begin += source_elements) {
+    const int64_t end = std::min(begin + source_elements, count);
+    const float* data = source(index, begin, end);
+    hash += hash_range(key, piece.global, piece.box, begin, end, data);
+    writer.append(data, static_cast<size_t>(end - begin) * sizeof(float));
+  }
+  return hash;
+}
+
 // "model/a [0:4], model/b [2:8] and 3 more".
 std::string list_boxes(const CheckpointInfo& info, const std::vector<const BoxRecord*>& boxes) {
   std::string out;
@@ -166,8 +179,13 @@ std::string dataset_path(StateKind kind, std::string_view name, const Box& box) 
   return fmt::format("/{}/{}{}", name_of(kind), name, to_string(box));
 }
 
+PieceSource pieces_in_memory(std::span<const StatePiece> pieces) {
+  return [pieces](size_t piece, int64_t begin, int64_t) { return pieces[piece].data + begin; };
+}
+
 FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity& identity,
-                       std::span<const StatePiece> pieces, std::span<const int> tensor) {
+                       std::span<const StatePiece> pieces, std::span<const int> tensor,
+                       const PieceSource& source) {
   FileRecord record;
   record.name = shard_name(identity.index, identity.count);
   std::vector<int64_t> places;
@@ -189,8 +207,7 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
   for (size_t i : order) {
     const StatePiece& piece = pieces[i];
     append_metadata(writer, *image, writer.size(), places[i]);
-    writer.append(piece.data, static_cast<size_t>(piece.box.numel()) * sizeof(float));
-    record.boxes.push_back({tensor[i], piece.box, places[i], hash_piece(piece)});
+    record.boxes.push_back({tensor[i], piece.box, places[i], append_piece(writer, piece, i, source)});
   }
   append_metadata(writer, *image, writer.size(), image->size());
   writer.finish();

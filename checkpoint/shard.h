@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,12 +25,22 @@ std::string shard_name(int index, int count);
 /// "/weight/layers.0.mlp.up.weight[0:64, 0:32]": the dataset of a box in a shard.
 std::string dataset_path(StateKind kind, std::string_view name, const Box& box);
 
+/// Where the elements of pieces come from while a shard is written: the row-major positions [begin, end) of
+/// pieces[piece], valid until the next call. Asked for in ascending order, each position once, at most
+/// source_elements at a time.
+using PieceSource = std::function<const float*(size_t piece, int64_t begin, int64_t end)>;
+inline constexpr int64_t source_elements = int64_t{1} << 18;  ///< 1 MiB, which stays in a core's cache
+
+/// The elements at StatePiece::data.
+PieceSource pieces_in_memory(std::span<const StatePiece> pieces);
+
 /// Writes <folder>/<shard name>: an HDF5 file with a contiguous dataset for each piece that is not empty,
 /// laid out in memory under the HDF5 lock and then written from first byte to last, fsynced. tensor[i] is the
 /// index of pieces[i]'s tensor for the record that is returned: size, checksum of all bytes, boxes with
 /// places and hashes.
 FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity& identity,
-                       std::span<const StatePiece> pieces, std::span<const int> tensor);
+                       std::span<const StatePiece> pieces, std::span<const int> tensor,
+                       const PieceSource& source);
 
 /// Reads one shard from first byte to last and checks all that the manifest says about it: size, checksum,
 /// hash of each box, identity. Throws DamagedCheckpoint naming the file, what is wrong and the tensors

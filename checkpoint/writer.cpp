@@ -3,9 +3,12 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <atomic>
 #include <ctime>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 
 #include "checkpoint/agree.h"
@@ -44,122 +47,168 @@ FileRecord unpack(const std::string& bytes) {
   return record;
 }
 
-/// One save in progress on one rank.
-class Save {
- public:
-  Save(Communicator& world, const SaveRequest& request) : world_(world), request_(request) {}
-
-  SaveResult run() {
-    plan();
-    open_folder();
-    FileRecord mine;
-    collectively(world_, [&] { mine = write_own_shard(); });
-    const auto records = gather_bytes(world_, pack(mine), 0);
-    collectively(world_, [&] {
-      if (world_.rank() == 0) complete(records);
-    });
-    broadcast_result();
-    return result_;
-  }
-
- private:
-  void plan() {
-    std::string description;
-    collectively(world_, [&] {
-      check(request_.step >= 0, "a checkpoint of step {} can't be saved", request_.step);
-      description = describe_pieces(request_.pieces);
-    });
-    descriptions_ = gather_bytes(world_, description, 0);
-    collectively(world_, [&] {
-      if (world_.rank() == 0) plan_ = plan_save(descriptions_);
-    });
-  }
-
-  void open_folder() {
-    if (world_.rank() == 0) id_ = draw_id();
-    broadcast_bytes(world_, id_, 0);
-    std::string path;
-    collectively(world_, [&] {
-      if (world_.rank() != 0) return;
-      std::error_code ignored;
-      if (std::filesystem::exists(request_.dir, ignored)) remove_stale(request_.dir, result_.warnings);
-      folder_ = std::make_unique<TemporaryFolder>(request_.dir, request_.step, id_);
-      path = folder_->path().string();
-    });
-    broadcast_bytes(world_, path, 0);
-    path_ = path;
-  }
-
-  FileRecord write_own_shard() {
-    std::vector<int> index(request_.pieces.size());
-    for (size_t i = 0; i < index.size(); ++i) index[i] = static_cast<int>(i);
-    return write_shard(path_, {id_, request_.step, world_.rank(), world_.size()}, request_.pieces, index);
-  }
-
-  // Rank 0, when all shards are durable.
-  void complete(const std::vector<std::string>& records) {
-    CheckpointInfo info = describe(records);
-    info.files.push_back(write_view(path_, info));
-    FileWriter manifest(path_ / manifest_file);
-    const std::string text = manifest_text(info);
-    manifest.append(text.data(), text.size());
-    manifest.finish();
-    result_.bytes = info.bytes() + static_cast<int64_t>(text.size());
-    result_.folder = folder_->commit(result_.warnings);
-    // The checkpoint is safe; what fails from here on does no harm to it.
-    try {
-      replace_file(request_.dir / "latest", result_.folder.filename().string() + "\n");
-      result_.removed = apply_retention(request_.dir, request_.keep, result_.folder, result_.warnings);
-    } catch (const std::exception& e) {
-      result_.warnings.push_back(e.what());
-    }
-  }
-
-  CheckpointInfo describe(const std::vector<std::string>& records) {
-    CheckpointInfo info;
-    info.id = id_;
-    info.step = request_.step;
-    info.consumed_samples = request_.consumed_samples;
-    info.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-    info.grid = request_.grid;
-    info.config = request_.config;
-    info.extra = request_.extra;
-    info.tensors = plan_.tensors;
-    for (int r = 0; r < world_.size(); ++r) {
-      FileRecord file = unpack(records[static_cast<size_t>(r)]);
-      file.name = shard_name(r, world_.size());
-      const std::vector<Box>& boxes = plan_.boxes[static_cast<size_t>(r)];
-      for (BoxRecord& b : file.boxes) {
-        b.box = boxes[static_cast<size_t>(b.tensor)];
-        b.tensor = plan_.tensor[static_cast<size_t>(r)][static_cast<size_t>(b.tensor)];
-        info.tensors[static_cast<size_t>(b.tensor)].hash += b.hash;
-      }
-      info.files.push_back(std::move(file));
-    }
-    return info;
-  }
-
-  void broadcast_result() {
-    std::string path = result_.folder.string();
-    broadcast_bytes(world_, path, 0);
-    result_.folder = path;
-    world_.broadcast(Tensor::of(&result_.bytes, {1}), 0).wait();
-  }
-
-  Communicator& world_;
-  const SaveRequest& request_;
-  std::string id_;
-  std::vector<std::string> descriptions_;    // rank 0
-  SavePlan plan_;                            // rank 0
-  std::unique_ptr<TemporaryFolder> folder_;  // rank 0
-  std::filesystem::path path_;               // of the temporary folder
-  SaveResult result_;
-};
-
 }  // namespace
 
+struct Save::Impl {
+  Impl(Communicator& w, SaveRequest r) : world(w), request(std::move(r)) {
+    if (!request.source) request.source = pieces_in_memory(request.pieces);
+  }
+  void plan();
+  void open_folder();
+  void write_own_shard();
+  void complete();
+  CheckpointInfo describe() const;
+  /// Runs a phase that talks to nobody.
+  void attempt(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  /// Throws the failure of any rank on all.
+  void settle() {
+    collectively(world, [&] {
+      if (failure) std::rethrow_exception(failure);
+    });
+  }
+
+  Communicator& world;
+  SaveRequest request;
+  std::string id;
+  SavePlan save_plan;                       // rank 0
+  std::unique_ptr<TemporaryFolder> folder;  // rank 0
+  std::filesystem::path path;               // of the temporary folder
+  FileRecord shard;                         // this rank's
+  std::vector<std::string> records;         // of all shards; rank 0
+  std::exception_ptr failure;
+  std::atomic<bool> given_up = false;
+  SaveResult result;
+};
+
+void Save::Impl::plan() {
+  std::string description;
+  collectively(world, [&] {
+    check(request.step >= 0, "a checkpoint of step {} can't be saved", request.step);
+    description = describe_pieces(request.pieces);
+  });
+  const auto descriptions = gather_bytes(world, description, 0);
+  collectively(world, [&] {
+    if (world.rank() == 0) save_plan = plan_save(descriptions);
+  });
+}
+
+void Save::Impl::open_folder() {
+  std::string name;
+  collectively(world, [&] {
+    if (world.rank() != 0) return;
+    id = draw_id();
+    std::error_code ignored;
+    if (std::filesystem::exists(request.dir, ignored)) remove_stale(request.dir, result.warnings);
+    folder = std::make_unique<TemporaryFolder>(request.dir, request.step, id);
+    name = folder->path().string();
+  });
+  broadcast_bytes(world, id, 0);
+  broadcast_bytes(world, name, 0);
+  path = name;
+}
+
+void Save::Impl::write_own_shard() {
+  std::vector<int> index(request.pieces.size());  // rank 0 translates them to the tensors'
+  std::iota(index.begin(), index.end(), 0);
+  shard = write_shard(path, {id, request.step, world.rank(), world.size()}, request.pieces, index,
+                      [this](size_t piece, int64_t begin, int64_t end) {
+                        check(!given_up, "the save of step {} was given up", request.step);
+                        return request.source(piece, begin, end);
+                      });
+}
+
+// All shards are durable.
+void Save::Impl::complete() {
+  CheckpointInfo info = describe();
+  info.files.push_back(write_view(path, info));
+  FileWriter manifest(path / manifest_file);
+  const std::string text = manifest_text(info);
+  manifest.append(text.data(), text.size());
+  manifest.finish();
+  check(!given_up, "the save of step {} was given up", request.step);
+  result.bytes = info.bytes() + static_cast<int64_t>(text.size());
+  result.folder = folder->commit(result.warnings);
+  // The checkpoint is safe; what fails from here on does no harm to it.
+  try {
+    replace_file(request.dir / "latest", result.folder.filename().string() + "\n");
+    result.removed = apply_retention(request.dir, request.keep, result.folder, result.warnings);
+  } catch (const std::exception& e) {
+    result.warnings.push_back(e.what());
+  }
+}
+
+CheckpointInfo Save::Impl::describe() const {
+  CheckpointInfo info;
+  info.id = id;
+  info.step = request.step;
+  info.consumed_samples = request.consumed_samples;
+  info.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  info.grid = request.grid;
+  info.config = request.config;
+  info.extra = request.extra;
+  info.tensors = save_plan.tensors;
+  for (int r = 0; r < world.size(); ++r) {
+    FileRecord file = unpack(records[static_cast<size_t>(r)]);
+    file.name = shard_name(r, world.size());
+    const std::vector<Box>& boxes = save_plan.boxes[static_cast<size_t>(r)];
+    for (BoxRecord& b : file.boxes) {
+      b.box = boxes[static_cast<size_t>(b.tensor)];
+      b.tensor = save_plan.tensor[static_cast<size_t>(r)][static_cast<size_t>(b.tensor)];
+      info.tensors[static_cast<size_t>(b.tensor)].hash += b.hash;
+    }
+    info.files.push_back(std::move(file));
+  }
+  return info;
+}
+
+Save::Save(Communicator& world, SaveRequest request)
+    : impl_(std::make_unique<Impl>(world, std::move(request))) {
+  impl_->plan();
+  impl_->open_folder();
+}
+
+Save::~Save() = default;
+
+void Save::write() {
+  impl_->attempt([&] { impl_->write_own_shard(); });
+}
+
+void Save::exchange() {
+  impl_->settle();
+  impl_->records = gather_bytes(impl_->world, pack(impl_->shard), 0);
+}
+
+void Save::complete() {
+  if (impl_->world.rank() == 0) impl_->attempt([&] { impl_->complete(); });
+}
+
+SaveResult Save::finish() {
+  impl_->settle();
+  SaveResult& result = impl_->result;
+  std::string path = result.folder.string();
+  broadcast_bytes(impl_->world, path, 0);
+  result.folder = path;
+  result.step = impl_->request.step;
+  impl_->world.broadcast(Tensor::of(&result.bytes, {1}), 0).wait();
+  return result;
+}
+
+void Save::give_up() {
+  impl_->given_up = true;
+}
+
 SaveResult save_checkpoint(Communicator& world, const SaveRequest& request) {
-  return Save(world, request).run();
+  Save save(world, request);
+  save.write();
+  save.exchange();
+  save.complete();
+  return save.finish();
 }
 
 }  // namespace triax

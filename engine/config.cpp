@@ -29,6 +29,11 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
     t.add("partition_activations", &C::partition_activations,
           "With recompute full: cut the kept inputs over the tensor group.");
     t.add("device", &C::device, "Where the ranks compute.").one_of({"auto", "cpu", "cuda"});
+    t.add("stop_after_minutes", &C::stop_after_minutes,
+          "Minutes after the start at which the job saves and ends with exit status 75, before a queue's "
+          "limit "
+          "does it; 0: never.")
+        .at_least(0);
     t.add("threads", &C::threads, "Compute threads per rank; 0: the host's cores / its ranks, at least 1.")
         .at_least(0)
         .at_most(4096);

@@ -21,8 +21,9 @@ struct TrainingConfig {
   std::string precision = "fp32";  ///< fp32 | bf16
   std::string recompute = "none";  ///< none | selective | full
   bool partition_activations = false;
-  std::string device = "auto";  ///< auto | cpu | cuda
-  int threads = 0;              ///< compute threads per rank; 0: cores / ranks of the host, at least 1
+  std::string device = "auto";    ///< auto | cpu | cuda
+  double stop_after_minutes = 0;  ///< save, and end with status 75; 0: never
+  int threads = 0;                ///< compute threads per rank; 0: cores / ranks of the host, at least 1
   bool operator==(const TrainingConfig&) const = default;
 };
 

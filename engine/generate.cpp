@@ -36,6 +36,7 @@ namespace {
 RunConfig job_of_one(const CheckpointInfo& info) {
   RunConfig config = config_from_yaml(info.config, (info.folder / manifest_file).string());
   config.parallel = {};
+  config.checkpoint.async = false;  // nothing will be saved
   config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 1;
   config.training.global_batch_size = config.training.micro_batch_size = 1;
   config.training.sequence_length = config.model.max_position_embeddings;

@@ -41,6 +41,7 @@ ChangeClass classify(const std::string& key) {
                                           "training.device",
                                           "training.recompute",
                                           "training.threads",
+                                          "training.stop_after_minutes",
                                           "training.partition_activations",
                                           "data.validation_interval",
                                           "data.validation_batches",

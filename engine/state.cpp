@@ -35,6 +35,27 @@ std::vector<StatePiece> pieces_to_save(Trainer& trainer) {
   return out;
 }
 
+int64_t elements_to_save(Trainer& trainer) {
+  int64_t elements = 0;
+  for (const StatePiece& piece : pieces_to_save(trainer)) elements += piece.box.numel();
+  return elements;
+}
+
+std::vector<StatePiece> snapshot_to_save(Trainer& trainer) {
+  std::vector<StatePiece> pieces = pieces_to_save(trainer);
+  const Tensor room = trainer.snapshot();
+  int64_t at = 0;
+  for (StatePiece& piece : pieces) {
+    const int64_t n = piece.box.numel();
+    check(at + n <= room.numel(), "the snapshot has room for {} elements, not for {}", room.numel(), at + n);
+    trainer.device().copy(room.f32() + at, piece.data, static_cast<size_t>(n) * sizeof(float));
+    piece.data = room.f32() + at;
+    at += n;
+  }
+  trainer.device().synchronize();
+  return pieces;
+}
+
 std::vector<StatePiece> pieces_to_load(Trainer& trainer, bool weights_only) {
   std::vector<StatePiece> out;
   Optimizer& optimizer = trainer.optimizer();

@@ -10,6 +10,10 @@ namespace triax {
 /// What this rank writes into a checkpoint: its own ZeRO slices of the weights and moments that it counts.
 /// Over all ranks every logical element appears once.
 std::vector<StatePiece> pieces_to_save(Trainer& trainer);
+int64_t elements_to_save(Trainer& trainer);
+/// A copy of them in Trainer::snapshot(), which the next call overwrites; the training state may change as
+/// soon as this returns.
+std::vector<StatePiece> snapshot_to_save(Trainer& trainer);
 /// What this rank needs of one: all its weights, copies included, and (unless weights_only) the moments that
 /// it updates.
 std::vector<StatePiece> pieces_to_load(Trainer& trainer, bool weights_only = false);

@@ -9,7 +9,6 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/writer.h"
 #include "core/log.h"
 #include "data/loader.h"
 #include "engine/dump.h"
@@ -19,6 +18,7 @@
 #include "engine/plan.h"
 #include "engine/resume.h"
 #include "engine/run_folder.h"
+#include "engine/saver.h"
 #include "engine/tensorboard.h"
 #include "model/gpt.h"
 
@@ -63,11 +63,14 @@ class Run {
   void restore();
   std::optional<CheckpointInfo> load_newest();
   void compare_with(const CheckpointInfo& info);
-  void save(int64_t step);
+  RunPosition position() const { return {step_, consumed_samples_, last_loss_}; }
+  void open_outputs();
+  bool save_if_due();
   StepMetrics one_step(int64_t step);
   double validate();
   void dump_step_batch(int64_t step, const int32_t* rows);
-  Votes my_votes() const;
+  Votes my_votes();
+  bool voted(Vote vote) const { return votes_[static_cast<size_t>(vote)] > 0; }
 
   RunConfig config_;
   Communicator& world_;
@@ -86,8 +89,11 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<TensorBoardFile> tensorboard_;
   std::unique_ptr<StepConsole> console_;
+  std::unique_ptr<Saver> saver_;  // goes before what it saves
+  Clock::time_point start_ = Clock::now();
   int64_t step_ = 0, consumed_samples_ = 0;
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;  // the checkpoint that the run resumed from, if it is one of its own
+  int saves_seen_ = 0;       // of StopFlag::saves
   double last_loss_ = 0;
   Votes votes_{};
 };
@@ -160,35 +166,17 @@ void Run::restore() {
     log_.console("changed since then:\n{}", text);
 }
 
-void Run::save(int64_t step) {
-  if (saved_step_ == step) return;
-  const auto start = Clock::now();
-  std::vector<StatePiece> pieces = pieces_to_save(trainer_);
-  SaveRequest save;
-  save.dir = config_.checkpoint.dir;
-  save.step = step;
-  save.consumed_samples = consumed_samples_;
-  save.config = to_yaml(config_);
-  for (const GridAxis& axis : mesh_.grid().axes()) save.grid[axis.name] = axis.size;
-  save.grid["text"] = to_string(mesh_.grid());
-  save.extra["loss"] = last_loss_;
-  save.extra["data"] = fingerprints_;
-  save.pieces = pieces;
-  save.keep = static_cast<int>(config_.checkpoint.keep);
-  const SaveResult saved = save_checkpoint(world_, save);
-  saved_step_ = step;
-  if (!leads()) return;
-  console_->say(fmt::format("saved {} ({}) in {:.2f} s", saved.folder.string(),
-                            human_bytes(static_cast<double>(saved.bytes)), seconds_since(start)));
-  for (const std::string& warning : saved.warnings) log_.error("{}", warning);
-}
-
-Votes Run::my_votes() const {
+Votes Run::my_votes() {
   Votes votes{};
+  const auto vote = [&](Vote v, bool yes) { votes[static_cast<size_t>(v)] = yes ? 1 : 0; };
   const int signal = stop_.signal.load();
-  if (signal == SIGINT) votes[static_cast<size_t>(Vote::interrupt)] = 1;
-  if (signal == SIGTERM) votes[static_cast<size_t>(Vote::terminate)] = 1;
-  if (signal == SIGUSR1) votes[static_cast<size_t>(Vote::user1)] = 1;
+  vote(Vote::interrupt, signal == SIGINT);
+  vote(Vote::terminate, signal == SIGTERM);
+  vote(Vote::user1, signal == SIGUSR1);
+  const double minutes = config_.training.stop_after_minutes;
+  vote(Vote::time_up, leads() && minutes > 0 && seconds_since(start_) >= 60 * minutes);
+  vote(Vote::save, stop_.saves.load() > saves_seen_ || (leads() && saver_->due_by_clock()));
+  vote(Vote::writing, saver_->writing());
   return votes;
 }
 
@@ -228,7 +216,7 @@ StepMetrics Run::one_step(int64_t step) {
     dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
   })
                                                                 : nullptr);
-  const StepResult result = trainer_.step(step, my_votes());
+  const StepResult result = trainer_.step(step, [this] { return my_votes(); });
   votes_ = result.votes;
   last_loss_ = result.loss;
   consumed_samples_ += t.global_batch_size;
@@ -250,10 +238,7 @@ StepMetrics Run::one_step(int64_t step) {
   return m;
 }
 
-Outcome Run::train() {
-  announce();
-  restore();
-  folder_.store_job(config_, world_);
+void Run::open_outputs() {
   const int64_t steps = config_.training.steps;
   if (leads()) {
     metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_);
@@ -262,11 +247,41 @@ Outcome Run::train() {
     console_ = std::make_unique<StepConsole>(request_.quiet ? nullptr : stdout, request_.plain, step_ + 1,
                                              steps, config_.logging.interval);
   }
-  if (config_.checkpoint.save_initial) save(step_);
+  saver_ = std::make_unique<Saver>(config_, world_, trainer_, mesh_.grid(),
+                                   nlohmann::json{{"data", fingerprints_}}, log_,
+                                   [this](const std::string& line) { console_->say(line); });
+  saver_->already_saved(saved_step_);
+}
+
+// After a step. Returns true when the run is to end here.
+bool Run::save_if_due() {
+  const bool stop = voted(Vote::interrupt) || voted(Vote::terminate) || voted(Vote::user1) ||
+                    voted(Vote::time_up) || step_ == config_.training.steps;
+  if (!voted(Vote::writing)) saver_->advance(position());
+  if (stop || voted(Vote::save) || step_ % config_.checkpoint.interval == 0) {
+    saver_->save(position(), stop);
+    saves_seen_ = stop_.saves.load();
+  }
+  return stop;
+}
+
+Outcome Run::train() {
+  announce();
+  restore();
+  folder_.store_job(config_, world_);
+  open_outputs();
+  const int64_t steps = config_.training.steps;
+  if (config_.checkpoint.save_initial) saver_->save(position(), step_ >= steps);
   if (step_ >= steps && leads())
     console_->say(fmt::format("step {} of {} is done: nothing left to do", step_, steps));
   while (step_ < steps) {
-    StepMetrics metrics = one_step(step_ + 1);
+    StepMetrics metrics;
+    try {
+      metrics = one_step(step_ + 1);
+    } catch (const DivergedError&) {  // on all ranks; the checkpoint before it is worth waiting for
+      saver_->finish(position());
+      throw;
+    }
     ++step_;
     const int64_t interval = config_.data.validation_interval;
     if (data_.validation && (step_ % interval == 0 || step_ == steps)) metrics.validation_loss = validate();
@@ -275,16 +290,14 @@ Outcome Run::train() {
       if (tensorboard_) tensorboard_->append(metrics);
       console_->step(metrics);
     }
-    const bool interrupted = votes_[static_cast<size_t>(Vote::interrupt)] > 0;
-    const bool stopped =
-        votes_[static_cast<size_t>(Vote::terminate)] + votes_[static_cast<size_t>(Vote::user1)] > 0;
-    if (step_ % config_.checkpoint.interval == 0 || step_ == steps || interrupted || stopped) save(step_);
-    if ((interrupted || stopped) && step_ < steps) {
+    if (save_if_due() && step_ < steps) {
       if (leads()) {
         console_->finish();
-        console_->say(fmt::format("stopped on request after step {}; the same command continues", step_));
+        console_->say(fmt::format("stopped {} after step {}; the same command continues",
+                                  voted(Vote::time_up) ? "by training.stop_after_minutes" : "on request",
+                                  step_));
       }
-      return interrupted ? Outcome::interrupted : Outcome::stopped;
+      return voted(Vote::interrupt) ? Outcome::interrupted : Outcome::stopped;
     }
   }
   if (leads()) console_->finish();

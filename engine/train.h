@@ -12,13 +12,14 @@ namespace triax {
 /// process may be the one that got the signal.
 struct StopFlag {
   std::atomic<int> signal{0};  ///< SIGINT, SIGTERM, SIGUSR1, or 0
+  std::atomic<int> saves{0};   ///< times that a checkpoint was asked for (SIGUSR2)
 };
 
 /// How a run that met no fault ended.
 enum class Outcome {
   finished,     ///< all steps are done: exit 0
   interrupted,  ///< SIGINT; a checkpoint was saved: exit 130
-  stopped,      ///< SIGTERM or SIGUSR1; a checkpoint was saved: exit 75
+  stopped,      ///< SIGTERM, SIGUSR1 or training.stop_after_minutes; a checkpoint was saved: exit 75
 };
 
 struct TrainRequest {

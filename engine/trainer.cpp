@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/state.h"
 #include "model/gpt.h"
 #include "optim/lr_schedule.h"
 #include "pipeline/validate.h"
@@ -40,7 +41,8 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
       context_{device, kernels, mesh, params_, scratch_},
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
-      inputs_("inputs", device) {
+      inputs_("inputs", device),
+      snapshot_("snapshot", device) {
   const TrainingConfig& training = config_.training;
   const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
   const ScheduleShape schedule_shape{config_.parallel.schedule, stages, config_.parallel.virtual_stages,
@@ -68,6 +70,8 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
             targets = inputs_.declare("targets", tokens, DType::i32);
   inputs_.commit();
   batch_ = {inputs_[ids], inputs_[targets]};
+  snapshot_.declare("state", {config_.checkpoint.async ? elements_to_save(*this) : 0}, DType::f32);
+  snapshot_.commit();
   scratch_.commit(scratch_bytes);
   loss_scale_ =
       static_cast<float>(1.0 / static_cast<double>(training.global_batch_size * training.sequence_length));
@@ -84,25 +88,27 @@ void Trainer::load_batch(const int32_t* rows) {
   }
 }
 
-StepResult Trainer::step(int64_t step, const Votes& my_votes) {
+StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
   ExactSum loss, squared_norm;
   params_.zero_grads();
   stage_->run({&batch_, false, loss_scale_, &loss});
   optimizer_->sync_gradients();
   optimizer_->add_squared_norm(squared_norm);
-  const Totals totals = sum_over_ranks(loss, squared_norm, my_votes);
+  const Totals totals = sum_over_ranks(loss, squared_norm, my_votes ? my_votes() : Votes{});
   const double tokens =
       static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
   result.loss = totals.loss / tokens;
   result.grad_norm = std::sqrt(totals.squared_norm);
   result.votes = totals.votes;
   if (gradient_hook_) gradient_hook_();
-  check(std::isfinite(result.loss) && std::isfinite(result.grad_norm),
-        "step {}: the loss is {} and the gradient norm {}; no weight was updated. Resume from the newest "
-        "checkpoint with "
-        "a smaller optimizer.lr or a longer lr_schedule.warmup_steps",
-        step, result.loss, result.grad_norm);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    throw DivergedError(
+        ErrorKind::fault,
+        fmt::format(
+            "step {}: the loss is {} and the gradient norm {}; no weight was updated. Resume from the "
+            "newest checkpoint with a smaller optimizer.lr or a longer lr_schedule.warmup_steps",
+            step, result.loss, result.grad_norm));
   result.learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps);
   optimizer_->update(step, result.learning_rate,
                      clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
@@ -144,7 +150,8 @@ std::vector<MemoryLine> Trainer::memory() const {
           {"activations", stage_->slot_arena().bytes()},
           {"messages", stage_->message_arena().bytes()},
           {"inputs", inputs_.bytes()},
-          {"scratch", scratch_.high_water()}};
+          {"scratch", scratch_.high_water()},
+          {"snapshot", snapshot_.bytes()}};
 }
 
 size_t Trainer::peak_bytes() const {

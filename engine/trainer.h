@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +14,15 @@
 namespace triax {
 
 /// What ranks tell each other at the end of a step, besides the loss: sums over all ranks.
-enum class Vote { interrupt, terminate, user1, count };
+enum class Vote {
+  interrupt,  ///< SIGINT
+  terminate,  ///< SIGTERM
+  user1,      ///< SIGUSR1
+  time_up,    ///< training.stop_after_minutes have passed
+  save,       ///< SIGUSR2, or checkpoint.every_minutes have passed
+  writing,    ///< this rank's part of the last checkpoint is still being written
+  count
+};
 using Votes = std::array<int64_t, static_cast<size_t>(Vote::count)>;
 
 struct StepResult {
@@ -21,6 +30,12 @@ struct StepResult {
   double grad_norm = 0;  ///< before clipping
   double learning_rate = 0;
   Votes votes{};  ///< summed over ranks: all ranks see the same
+};
+
+/// The loss or the gradient norm is not finite: all ranks throw it at the same step, before any update.
+class DivergedError : public Error {
+ public:
+  using Error::Error;
 };
 
 /// One line of the memory table.
@@ -44,18 +59,23 @@ class Trainer {
   void load_batch(const int32_t* rows);
   int64_t rows_per_step() const { return micro_batches_ * config_.training.micro_batch_size; }
 
-  /// One training step (counted from 1) on the loaded batch. Collective. A loss or norm that is not finite is
-  /// a fault on all ranks, before any update.
-  StepResult step(int64_t step, const Votes& my_votes);
+  /// One training step (counted from 1) on the loaded batch. `my_votes` is asked as late as possible: after
+  /// the backward passes. Collective. Throws DivergedError.
+  StepResult step(int64_t step, const std::function<Votes()>& my_votes);
   /// Adds the loaded batch's token losses, of all ranks, to `sum`; nothing else changes. Collective.
   void evaluate(ExactSum& sum);
   /// The gradients of the last step before clipping: own slices of the mean over the global batch.
   Optimizer& optimizer() { return *optimizer_; }
   ParamStore& params() { return params_; }
   Stage& stage() { return *stage_; }
+  Device& device() { return device_; }
 
   /// Called between the gradients' reduction and the update; for dumps.
   void on_gradients(std::function<void()> hook) { gradient_hook_ = std::move(hook); }
+
+  /// Host memory for a copy of what this rank saves, one piece behind the other: [elements] f32; of no
+  /// elements unless checkpoint.async.
+  Tensor snapshot() const { return snapshot_[0]; }
 
   std::vector<MemoryLine> memory() const;
   /// High-water mark of all arenas on this rank.
@@ -82,7 +102,7 @@ class Trainer {
   Schedule schedule_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Optimizer> optimizer_;
-  Arena inputs_;
+  Arena inputs_, snapshot_;
   MicroBatches batch_;
   float loss_scale_;
   std::function<void()> gradient_hook_;

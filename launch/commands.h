@@ -10,7 +10,7 @@ enum ExitStatus {
   exit_done = 0,
   exit_fault = 1,         ///< a fault while running
   exit_usage = 2,         ///< bad usage or configuration
-  exit_stopped = 75,      ///< SIGTERM or SIGUSR1, a checkpoint was saved
+  exit_stopped = 75,      ///< SIGTERM, SIGUSR1 or stop_after_minutes; a checkpoint was saved
   exit_interrupted = 130  ///< SIGINT, a checkpoint was saved (twice: at once, nothing was saved)
 };
 

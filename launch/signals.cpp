@@ -17,7 +17,7 @@ namespace triax {
 // A thread that waits for the signals, instead of a handler: no state that a handler could reach is needed.
 SignalWatch::SignalWatch(StopFlag& flag) : flag_(flag) {
   sigemptyset(&signals_);
-  for (int s : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, s);
+  for (int s : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals_, s);
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   signal_file_ = signalfd(-1, &signals_, SFD_CLOEXEC);
   end_file_ = eventfd(0, EFD_CLOEXEC);
@@ -41,6 +41,10 @@ void SignalWatch::watch() {
     signalfd_siginfo info{};
     if (read(signal_file_, &info, sizeof info) != sizeof info) continue;
     const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGUSR2) {
+      ++flag_.saves;
+      continue;
+    }
     if (signal == SIGINT && flag_.signal.load() == SIGINT) {
       std::fputs("\ntriax: interrupted again: ending at once, without a checkpoint\n", stderr);
       _exit(exit_interrupted);

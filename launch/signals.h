@@ -7,9 +7,9 @@
 
 namespace triax {
 
-/// Turns SIGINT, SIGTERM and SIGUSR1 into the stop request that ranks poll. Make it before any other thread,
-/// so that all threads inherit the blocked signals and a thread of this object alone receives them. A second
-/// SIGINT ends the process at once with status 130.
+/// Turns SIGINT, SIGTERM and SIGUSR1 into the stop request that ranks poll, and SIGUSR2 into one to save and
+/// go on. Make it before any other thread, so that all threads inherit the blocked signals and a thread of
+/// this object alone receives them. A second SIGINT ends the process at once with status 130.
 class SignalWatch {
  public:
   explicit SignalWatch(StopFlag& flag);

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "checkpoint/agree.h"
+#include "checkpoint/manifest.h"
 #include "comm/local_ranks.h"
 #include "engine/job.h"
 #include "launch/commands.h"
@@ -27,12 +29,20 @@ int status_of(Outcome outcome) {
 }
 
 int status_of(const Error& error) {
-  return error.kind() == ErrorKind::usage ? exit_usage : exit_fault;
+  const auto* agreed = dynamic_cast<const AgreedError*>(&error);
+  return (agreed ? agreed->cause() : error.kind()) == ErrorKind::usage ? exit_usage : exit_fault;
 }
 
 // The place in the program is for faults; who wrote a wrong job needs none.
 std::string told(const Error& error) {
   return error.kind() == ErrorKind::usage ? error.what() : fmt::format("{}: {}", error.place(), error.what());
+}
+
+// With the rank: this one, unless the error quotes those that failed.
+std::string told(const Error& error, int rank) {
+  const bool quotes = error.kind() == ErrorKind::aborted && (dynamic_cast<const AgreedError*>(&error) ||
+                                                             dynamic_cast<const DamagedCheckpoint*>(&error));
+  return quotes ? error.what() : fmt::format("rank {}: {}", rank, told(error));
 }
 
 void print_error(const std::string& text) {
@@ -94,8 +104,7 @@ int train_mpi(const RunConfig& config, const StopFlag& stop, const CommOptions& 
     check_nodes(config, world->rank(), mpi->local_rank(), mpi->local_size());
     return status_of(run_rank(config, *world, mpi->local_rank(), mpi->local_size(), stop, request));
   } catch (const Error& error) {
-    if (!rank_0_speaks(world->rank(), stop))
-      print_error(fmt::format("rank {}: {}", world->rank(), told(error)));
+    if (!rank_0_speaks(world->rank(), stop)) print_error(told(error, world->rank()));
     status = status_of(error);
   } catch (const std::exception& error) {
     print_error(fmt::format("rank {}: {}", world->rank(), error.what()));

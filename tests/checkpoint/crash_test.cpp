@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "checkpoint/background.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/list.h"
@@ -50,8 +51,21 @@ int wait_for(pid_t child) {
   return status;
 }
 
-// The state of step n is that of seed n, so that what is loaded proves which step it is.
-TEST(Crash, KilledWritersNeverCostTheNewestCheckpoint) {
+// Saves step after step on two ranks until it is killed; the state of step n is that of seed n, so that what
+// is loaded proves which step it is.
+void save_for_ever(const fs::path& run, int64_t step, bool background) {
+  if (!background)
+    for (;; ++step) save_state(run, step, 2, static_cast<uint64_t>(step), static_cast<uint64_t>(step), 2);
+  run_local_ranks(2, {}, [&](Communicator& world, int rank) {
+    const Pieces snapshot = cut(small_model(), 2, rank, 1);
+    for (int64_t now = step;; ++now) {
+      fill(snapshot, static_cast<uint64_t>(now));
+      BackgroundSave(world, request_of(run, now, 2, snapshot, 2)).finish();
+    }
+  });
+}
+
+void kill_writers(int kills, bool background) {
   TestFolder folder;
   const fs::path run = folder / "run";
   std::mt19937 random(7);
@@ -59,11 +73,8 @@ TEST(Crash, KilledWritersNeverCostTheNewestCheckpoint) {
   for (int64_t step : {1, 2, 3, 4}) save_state(folder / "timing", step, 2, 1);
   const auto one_save = (std::chrono::steady_clock::now() - start) / 4;
   int64_t newest = 0;
-  for (int kill = 0; kill < 30; ++kill) {
-    const pid_t child = start_child([&] {
-      for (int64_t step = newest + 1;; ++step)
-        save_state(run, step, 2, static_cast<uint64_t>(step), static_cast<uint64_t>(step), 2);
-    });
+  for (int kill = 0; kill < kills; ++kill) {
+    const pid_t child = start_child([&] { save_for_ever(run, newest + 1, background); });
     std::this_thread::sleep_for(one_save * (random() % 300) / 100);
     ::kill(child, SIGKILL);
     ASSERT_TRUE(WIFSIGNALED(wait_for(child)));
@@ -82,10 +93,21 @@ TEST(Crash, KilledWritersNeverCostTheNewestCheckpoint) {
     std::getline(std::ifstream(run / "latest") >> std::ws, latest);
     EXPECT_TRUE(newest == 1 || latest.rfind("step-", 0) == 0) << latest;
   }
-  EXPECT_GT(newest, 5) << "the kills came too early to show anything";
+  EXPECT_GT(newest, kills / 6) << "the kills came too early to show anything";
   // The next save clears what the dead left.
   save_state(run, newest + 1, 2, 1, 1, 2);
   for (const std::string& name : names_in(run)) EXPECT_NE(name.rfind(".tmp-step", 0), 0u) << name;
+}
+
+TEST(Crash, KilledWritersNeverCostTheNewestCheckpoint) {
+  kill_writers(25, false);
+}
+TEST(Crash, NorDoThoseThatWriteInTheBackground) {
+  kill_writers(25, true);
+}
+TEST(FullCrash, FiveHundredKills) {
+  kill_writers(250, false);
+  kill_writers(250, true);
 }
 
 TEST(Crash, SavingAStepAgainReplacesItAndKeepsADamagedOneAside) {

@@ -149,6 +149,21 @@ inline Pieces cut(const std::vector<LogicalTensor>& tensors, int ranks, int rank
   return mine;
 }
 
+/// What the state of a step is saved with.
+inline SaveRequest request_of(const fs::path& dir, int64_t step, int ranks, const Pieces& pieces,
+                              int keep = 0) {
+  SaveRequest request;
+  request.dir = dir;
+  request.step = step;
+  request.consumed_samples = 32 * step;
+  request.config = "name: test\n";
+  request.grid = {{"ranks", ranks}};
+  request.extra = {{"loss", 2.5}};
+  request.pieces = pieces.list;
+  request.keep = keep;
+  return request;
+}
+
 /// Saves the state of `seed`, cut over `ranks` threads; returns the folder.
 inline fs::path save_state(const fs::path& dir, int64_t step, int ranks, uint64_t seed, uint64_t cut_seed = 1,
                            int keep = 0) {
@@ -156,16 +171,7 @@ inline fs::path save_state(const fs::path& dir, int64_t step, int ranks, uint64_
   run_local_ranks(ranks, {}, [&](Communicator& world, int rank) {
     const Pieces pieces = cut(small_model(), ranks, rank, cut_seed);
     fill(pieces, seed);
-    SaveRequest request;
-    request.dir = dir;
-    request.step = step;
-    request.consumed_samples = 32 * step;
-    request.config = "name: test\n";
-    request.grid = {{"ranks", ranks}};
-    request.extra = {{"loss", 2.5}};
-    request.pieces = pieces.list;
-    request.keep = keep;
-    const SaveResult result = save_checkpoint(world, request);
+    const SaveResult result = save_checkpoint(world, request_of(dir, step, ranks, pieces, keep));
     if (rank == 0) folder = result.folder;
   });
   return folder;

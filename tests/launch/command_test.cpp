@@ -201,6 +201,61 @@ TEST_F(CommandTest, AStopOnRequestSavesAndTheSameCommandContinues) {
   EXPECT_EQ(steps(), before + 1);
 }
 
+TEST_F(CommandTest, SIGUSR2SavesAndGoesOn) {
+  for (const char* async : {"true", "false"}) {
+    fs::remove_all(dir_ / "run");
+    const pid_t child = start({"train", "job.yaml", "--set", "training.steps=1000000", "--set",
+                               std::string("checkpoint.async=") + async});
+    wait_for_steps(2);
+    kill(child, SIGUSR2);
+    const fs::path latest = dir_ / "run" / "checkpoints" / "latest";
+    for (int i = 0; i < 3000 && !fs::exists(latest); ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(fs::exists(latest)) << async;
+    wait_for_steps(steps() + 2);
+    kill(child, SIGTERM);
+    const Result r = finish(child);
+    EXPECT_EQ(r.status, 75) << r.err;
+    const Result list = run({"checkpoint", "ls", "run", "--json"});
+    EXPECT_EQ(nlohmann::json::parse(list.out).size(), 2u) << list.out;
+  }
+}
+
+TEST_F(CommandTest, TheClockSavesAndStops) {
+  const Result r = run({"train", "job.yaml", "--set", "training.steps=1000000", "--set",
+                        "training.stop_after_minutes=0.02", "--set", "checkpoint.every_minutes=0.003",
+                        "--set", "checkpoint.keep=100"});
+  EXPECT_EQ(r.status, 75) << r.err;
+  EXPECT_NE(r.out.find("stopped by training.stop_after_minutes"), std::string::npos) << r.out;
+  const auto list = nlohmann::json::parse(run({"checkpoint", "ls", "run", "--json"}).out);
+  EXPECT_GE(list.size(), 3u) << list;
+  EXPECT_EQ(list.back()["step"], steps());
+  EXPECT_EQ(run({"train", "job.yaml", "--set", "training.steps=" + std::to_string(steps() + 1)}).status, 0);
+}
+
+TEST_F(CommandTest, ACheckpointThatCannotBeSavedIsAFault) {
+  // The folder of the checkpoints becomes a file while the job runs.
+  for (const char* policy : {"stop", "continue"}) {
+    fs::remove_all(dir_ / "run");
+    const pid_t child = start({"train", "job.yaml", "--set", "training.steps=1000000", "--set",
+                               std::string("checkpoint.on_error=") + policy});
+    wait_for_steps(2);
+    fs::rename(dir_ / "run" / "checkpoints", dir_ / "run" / "away");
+    std::ofstream(dir_ / "run" / "checkpoints") << "in the way";
+    kill(child, SIGUSR2);
+    if (std::string(policy) == "continue") {
+      for (int i = 0; i < 3000 && read(dir_ / "err").find("could not be saved") == std::string::npos; ++i)
+        std::this_thread::sleep_for(10ms);
+      wait_for_steps(steps() + 2);
+      kill(child, SIGTERM);  // the last save must succeed, whatever on_error says
+    }
+    const Result r = finish(child);
+    EXPECT_EQ(r.status, 1) << r.err;
+    EXPECT_NE(r.err.find("a final attempt is made"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("triax: error: rank 0: checkpoint/"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find((dir_ / "run" / "checkpoints").string() + ": "), std::string::npos) << r.err;
+  }
+}
+
 TEST_F(CommandTest, AFaultExitsWith1AndNamesTheRank) {
   // A folder that can't be made, whoever runs the test.
   const Result r = run({"train", "job.yaml", "--set", "output_dir=/proc/triax"});
