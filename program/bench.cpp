@@ -3,8 +3,10 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/collectives.h"
 #include "bench/kernels.h"
 #include "bench/step.h"
+#include "bench/tensor_parallel.h"
 #include "core/error.h"
 #include "engine/job.h"
 
@@ -55,6 +57,62 @@ void add_step(CLI::App& group, const Choose& choose, const Options& options) {
   command->final_callback([choose, options] { choose([options] { return run_step(*options); }); });
 }
 
+void add_ranks(CLI::App& command, int& ranks) {
+  command
+      .add_option(
+          "--ranks", ranks,
+          "threads of this process (default: cores); under mpirun or srun its processes are the ranks")
+      ->check(CLI::Range(2, 4096));
+}
+
+void add_collectives(CLI::App& group, const Choose& choose) {
+  CLI::App* command =
+      group.add_subcommand("collectives", "alpha and bandwidth against group and message size");
+  const auto options = std::make_shared<CollectivesOptions>();
+  add_ranks(*command, options->ranks);
+  command->add_option("--max-bytes", options->max_bytes, "largest message")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{64}, int64_t{1} << 34));
+  command->add_option("--seconds", options->seconds, "spent on each measurement")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 60.0));
+  command->add_flag("--json", options->json, "machine-readable");
+  command->footer(
+      "Example:\n  triax bench collectives --ranks 4\n  mpirun -n 4 triax bench collectives --json");
+  command->final_callback([choose, options] {
+    choose([options] {
+      bench_collectives(std::cout, *options);
+      return exit_done;
+    });
+  });
+}
+
+void add_tensor_parallel(CLI::App& group, const Choose& choose) {
+  CLI::App* command = group.add_subcommand(
+      "tp", "communication over computation of tensor parallelism, measured and predicted");
+  const auto options = std::make_shared<TensorParallelOptions>();
+  add_ranks(*command, options->ranks);
+  command->add_option("--hidden", options->hidden, "hidden sizes")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command->add_option("--tokens", options->tokens, "tokens of a micro-batch: sequence times sequences")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 26));
+  command->add_option("--seconds", options->seconds, "spent on each measurement")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 60.0));
+  command->add_flag("--json", options->json, "machine-readable");
+  command->footer("Example:\n  triax bench tp --ranks 4 --hidden 512,1024 --tokens 4096,32768");
+  command->final_callback([choose, options] {
+    choose([options] {
+      bench_tensor_parallel(std::cout, *options);
+      return exit_done;
+    });
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, const Choose& choose) {
@@ -64,6 +122,8 @@ void add_bench(CLI::App& app, const Choose& choose) {
   const auto options = std::make_shared<BenchOptions>();
   add_kernels(*group, choose, options);
   add_step(*group, choose, options);
+  add_collectives(*group, choose);
+  add_tensor_parallel(*group, choose);
 }
 
 }  // namespace triax
