@@ -8,7 +8,22 @@ namespace triax {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit words
 /// that are a function of counter and key alone, so that any rank computes any element.
-std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+/// Inlined wherever it stands, so that a loop over counters becomes vector code.
+__attribute__((always_inline)) inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter,
+                                                                     std::array<uint32_t, 2> key) {
+  uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53} * c0, p1 = uint64_t{0xCD9E8D57} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  return {c0, c1, c2, c3};
+}
 
 /// A named stream of random numbers: value i is a function of (seed, name, i). Used for initial weights,
 /// dropout and the order of samples; one scalar host code path computes them everywhere.
@@ -23,6 +38,11 @@ class RandomStream {
   uint64_t below(uint64_t n, uint64_t index) const;
   /// Standard normal values of elements [first, first + count), by Box-Muller in double, rounded to float.
   void normal(uint64_t first, int64_t count, float mean, float stddev, float* out) const;
+
+  /// What philox() gets besides the index / 4 (lower half of the counter), for kernels that draw many at
+  /// once.
+  const std::array<uint32_t, 2>& key() const { return key_; }
+  uint64_t domain() const { return domain_; }  ///< upper half of the counter
 
  private:
   std::array<uint32_t, 4> block(uint64_t index) const;

@@ -22,7 +22,7 @@ Stage::Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape&
   for (int i = 0; i < count; ++i)
     slot_index_.push_back(
         slots_.declare(fmt::format("slot {}", i), {static_cast<int64_t>(slot_bytes)}, DType::u8));
-  const Shape activation{shape_.tokens(), shape_.hidden};
+  const Shape activation = shape_.activation();
   if (alone() && chunks_.size() == 1) return;
   for (const char* name : {"forward message 0", "forward message 1", "backward message 0",
                            "backward message 1", "gradient received"})
@@ -81,6 +81,9 @@ Pass Stage::pass_of(const Action& action) const {
   pass.evaluate = run_.evaluate;
   pass.loss = run_.loss;
   pass.loss_scale = run_.loss_scale;
+  pass.seed = run_.seed;
+  pass.step = run_.step;
+  pass.first_token = (run_.first_sequence + action.micro_batch * shape_.batch) * shape_.sequence;
   return pass;
 }
 
@@ -104,26 +107,25 @@ void Stage::logits(const Tensor& ids, const Tensor& logits) {
 }
 
 void Stage::recv_forward(const Action& action) {
-  context_->mesh.pp_forward().recv(chunk_of(action).input(slot_of(action)), stage_before()).wait();
+  context_->mesh.pp_forward().recv(chunk_of(action).input(*context_, slot_of(action)), stage_before()).wait();
 }
 
 void Stage::forward(const Action& action) {
   Chunk& chunk = chunk_of(action);
   Pass pass = pass_of(action);
-  if (alone() && !chunk.first()) {
-    const Tensor input = chunk.input(pass.slot);
-    context_->device.copy(input.raw(), outgoing_.raw(), input.bytes());
-  }
+  if (alone() && !chunk.first()) chunk.set_input(*context_, pass.slot, outgoing_);
   if (!chunk.last()) outgoing_ = out_forward_.take();
   chunk.forward(pass, chunk.last() ? Tensor() : outgoing_);
 }
 
-void Stage::send_forward(const Action&) {
-  out_forward_.sent(context_->mesh.pp_forward().send(outgoing_, stage_after()));
+void Stage::send_forward(const Action& action) {
+  const Tensor message = chunk_of(action).message(*context_, outgoing_);
+  out_forward_.sent(context_->mesh.pp_forward().send(message, stage_after()));
 }
 
-void Stage::recv_backward(const Action&) {
-  context_->mesh.pp_backward().recv(incoming_gradient_, stage_after()).wait();
+void Stage::recv_backward(const Action& action) {
+  const Tensor message = chunk_of(action).message(*context_, incoming_gradient_);
+  context_->mesh.pp_backward().recv(message, stage_after()).wait();
 }
 
 void Stage::run_backward(const Action& action, bool weights_now) {
@@ -150,8 +152,9 @@ void Stage::backward_weight(const Action& action) {
   chunk_of(action).backward_weight(pass);
 }
 
-void Stage::send_backward(const Action&) {
-  out_backward_.sent(context_->mesh.pp_backward().send(outgoing_gradient_, stage_before()));
+void Stage::send_backward(const Action& action) {
+  const Tensor message = chunk_of(action).message(*context_, outgoing_gradient_);
+  out_backward_.sent(context_->mesh.pp_backward().send(message, stage_before()));
 }
 
 }  // namespace triax

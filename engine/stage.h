@@ -36,6 +36,11 @@ class Stage final : public StageOperations {
     bool evaluate = false;
     float loss_scale = 0;
     ExactSum* loss = nullptr;
+    // What dropout is a function of: the job's seed, the step, and this data rank's first sequence in the
+    // batch.
+    uint64_t seed = 0;
+    int64_t step = 0;
+    int64_t first_sequence = 0;
   };
   /// Runs the training schedule, or with run.evaluate the evaluation, to its end: all messages sent have been
   /// received when it returns.

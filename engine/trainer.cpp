@@ -17,6 +17,26 @@ bool splits_backward(const std::vector<Action>& actions) {
   return false;
 }
 
+ActivationShape activation_shape(const RunConfig& config, bool split_backward) {
+  const ParallelConfig& p = config.parallel;
+  const TrainingConfig& t = config.training;
+  ActivationShape shape;
+  shape.batch = t.micro_batch_size;
+  shape.sequence = t.sequence_length;
+  shape.hidden = config.model.hidden_size;
+  shape.split_backward = split_backward;
+  shape.tensor = p.tensor;
+  shape.sequence_parallel = p.sequence_parallel;
+  shape.recompute = t.recompute == "full"        ? Recompute::full
+                    : t.recompute == "selective" ? Recompute::selective
+                                                 : Recompute::none;
+  // With sequence parallelism every tensor rank has its own rows: inputs and messages are cut as they are.
+  const bool alike = p.tensor > 1 && !p.sequence_parallel;
+  shape.partition_inputs = alike && t.partition_activations;
+  shape.scatter_messages = alike && p.pipeline > 1;
+  return shape;
+}
+
 }  // namespace
 
 Grid grid_of(const RunConfig& config) {
@@ -38,7 +58,7 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
       device_(device),
       params_(mesh.grid(), mesh.rank(), device, mesh.dp().size()),
       scratch_(device),
-      context_{device, kernels, mesh, params_, scratch_},
+      context_{device, kernels, mesh, params_, scratch_, config.parallel.sequence_parallel},
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
       inputs_("inputs", device),
@@ -58,8 +78,8 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
     chunks.emplace_back(make_part(config_.model, part, parts, mesh.size("tp")), part == 0, part == parts - 1);
   for (Chunk& chunk : chunks) chunk.declare(params_);
   params_.commit();
-  const ActivationShape shape{training.micro_batch_size, training.sequence_length, config_.model.hidden_size,
-                              splits_backward(schedule_.stages[static_cast<size_t>(stage)])};
+  const ActivationShape shape =
+      activation_shape(config_, splits_backward(schedule_.stages[static_cast<size_t>(stage)]));
   stage_ = std::make_unique<Stage>(context_, std::move(chunks), shape, schedule_, evaluation);
   stage_->commit();
   optimizer_ = std::make_unique<Optimizer>(context_, config_.optimizer);
@@ -92,7 +112,12 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
   ExactSum loss, squared_norm;
   params_.zero_grads();
-  stage_->run({&batch_, false, loss_scale_, &loss});
+  stage_->run({.micro_batches = &batch_,
+               .loss_scale = loss_scale_,
+               .loss = &loss,
+               .seed = static_cast<uint64_t>(config_.seed),
+               .step = step,
+               .first_sequence = mesh_.coordinate("dp") * rows_per_step()});
   optimizer_->sync_gradients();
   optimizer_->add_squared_norm(squared_norm);
   const Totals totals = sum_over_ranks(loss, squared_norm, my_votes ? my_votes() : Votes{});
@@ -117,7 +142,7 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
 
 void Trainer::evaluate(ExactSum& sum) {
   ExactSum mine;
-  stage_->run({&batch_, true, 0, &mine});
+  stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = &mine});
   if (!counts_loss()) mine = {};
   mine.normalise();
   const Tensor digits = Tensor::of(mine.digits(), {ExactSum::digit_count});

@@ -12,14 +12,9 @@ std::vector<std::string> unsupported(const RunConfig& c) {
     if (asked)
       list.push_back(fmt::format("{} is not supported by this version; it can be {}", what, instead));
   };
-  const auto& p = c.parallel;
   const auto& t = c.training;
-  refuse(p.sequence_parallel, "parallel.sequence_parallel: true", "false");
   refuse(t.precision != "fp32", "training.precision: " + t.precision, "fp32");
-  refuse(t.recompute != "none", "training.recompute: " + t.recompute, "none");
-  refuse(t.partition_activations, "training.partition_activations: true", "false");
   refuse(t.device == "cuda", "training.device: cuda", "auto or cpu");
-  refuse(c.model.hidden_dropout != 0, fmt::format("model.hidden_dropout: {}", c.model.hidden_dropout), "0.0");
   refuse(c.logging.trace, "logging.trace: true", "false");
   for (const auto* sources : {&c.data.train, &c.data.validation})
     for (const DataSource& s : *sources)

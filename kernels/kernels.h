@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/device.h"
+#include "core/rng.h"
 #include "core/tensor.h"
 #include "kernels/exact_sum.h"
 
@@ -123,17 +124,31 @@ struct EmbeddingBackward {
   const float* dy;  ///< [T, H]
   float* dtable;    ///< [rows, H] accumulates
 };
-/// y[b*S + s] += positions[s].
+/// y[t] += positions[(first + t) % S], for T rows of a micro-batch (b*S + s) from row `first` on.
 struct PositionForward {
-  int64_t b, s, h;
+  int64_t t, s, h, first;
   const float* positions;  ///< [>= S, H]
-  float* y;                ///< [B*S, H] accumulates
+  float* y;                ///< [T, H] accumulates
 };
-/// dpositions[s] += sum_b dy[b*S + s], in ascending order of b.
+/// dpositions[(first + t) % S] += dy[t], in ascending order of t.
 struct PositionBackward {
-  int64_t b, s, h;
-  const float* dy;
-  float* dpositions;
+  int64_t t, s, h, first;
+  const float* dy;    ///< [T, H]
+  float* dpositions;  ///< [>= S, H] accumulates
+};
+
+/// Inverted dropout (Srivastava et al. 2014): y = (x + bias) * scale where an element is kept, else 0. An
+/// element is kept when the Philox bits of its index in the whole tensor are at least `threshold`; rows lie
+/// one behind the other in it, from element `first` on. The gradient is the same with dy for x.
+struct Dropout {
+  int64_t t, h;
+  const float* x;     ///< [T, H]
+  const float* bias;  ///< [H] or null
+  float* y;           ///< [T, H] writes; may be x
+  RandomStream bits;
+  uint64_t first;
+  uint32_t threshold;  ///< probability of dropping * 2^32
+  float scale;         ///< 1 / (1 - probability)
 };
 
 /// y = gelu_tanh(u + bias): 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))).
@@ -262,6 +277,7 @@ struct Kernels {
   Kernel<EmbeddingBackward> embedding_backward;
   Kernel<PositionForward> position_forward;
   Kernel<PositionBackward> position_backward;
+  Kernel<Dropout> dropout;
   Kernel<BiasGeluForward> bias_gelu_forward;
   Kernel<BiasGeluBackward> bias_gelu_backward;
   Kernel<SwigluForward> swiglu_forward;

@@ -29,6 +29,7 @@ const Kernels& null_kernels() {
       .embedding_backward = nothing<EmbeddingBackward>,
       .position_forward = nothing<PositionForward>,
       .position_backward = nothing<PositionBackward>,
+      .dropout = nothing<Dropout>,
       .bias_gelu_forward = nothing<BiasGeluForward>,
       .bias_gelu_backward = nothing<BiasGeluBackward>,
       .swiglu_forward = nothing<SwigluForward>,

@@ -42,9 +42,10 @@ void Attention::declare(ParamStore& params, int tensor) {
 
 void Attention::plan(Placement& slot, const ActivationShape& shape) {
   const int64_t t = shape.tokens(), width = (heads_ + 2 * kv_heads_) * head_size_;
+  const bool keep_core = shape.recompute == Recompute::none;
   slot_qkv_ = slot.add("qkv", {t, width}, DType::f32);
-  slot_out_ = slot.add("attention out", {t, heads_ * head_size_}, DType::f32);
-  slot_lse_ = slot.add("attention log-sum-exp", {shape.batch, heads_, shape.sequence}, DType::f32);
+  core_out_.plan(slot, keep_core, "attention out", {t, heads_ * head_size_});
+  core_lse_.plan(slot, keep_core, "attention log-sum-exp", {shape.batch, heads_, shape.sequence});
   grad_qkv_.plan(slot, shape.split_backward, "gradient of qkv", {t, width});
 }
 
@@ -54,30 +55,48 @@ void Attention::rotate(Pass& pass, const Tensor& qkv, bool inverse) const {
                                                   qkv[1], qkv.f32(), theta_, inverse});
 }
 
+void Attention::run_core(Pass& pass, const Core& core) const {
+  pass.context.kernels.attention_forward(pass.context.device,
+                                         {pass.batch, pass.sequence, heads_, kv_heads_, head_size_,
+                                          pass.slot[slot_qkv_].f32(), core.out.f32(), core.lse.f32()});
+}
+
+Attention::Core Attention::core_again(Pass& pass, Scratch::Frame& frame) const {
+  const Core core{core_out_.get(pass, frame), core_lse_.get(pass, frame)};
+  if (!core_out_.keeps()) run_core(pass, core);
+  return core;
+}
+
 void Attention::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
-  const Tensor qkv = pass.slot[slot_qkv_], out = pass.slot[slot_out_], lse = pass.slot[slot_lse_];
+  const Tensor qkv = pass.slot[slot_qkv_];
+  Scratch::Frame frame(pass.context.scratch);
+  const Core core{core_out_.get(pass, frame), core_lse_.get(pass, frame)};
   qkv_.forward(pass, x, qkv);
   rotate(pass, qkv, false);
-  pass.context.kernels.attention_forward(pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_,
-                                                               head_size_, qkv.f32(), out.f32(), lse.f32()});
-  out_.forward(pass, out, y);
+  run_core(pass, core);
+  out_.forward(pass, core.out, y);
 }
 
 void Attention::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  const Tensor qkv = pass.slot[slot_qkv_], out = pass.slot[slot_out_], lse = pass.slot[slot_lse_];
+  const Tensor qkv = pass.slot[slot_qkv_];
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor d_out = frame.take("gradient of attention out", out.shape());
   const Tensor d_qkv = grad_qkv_.get(pass, frame);
-  out_.backward_input(pass, out, dy, d_out);
-  pass.context.kernels.attention_backward(
-      pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv.f32(), out.f32(),
-                            lse.f32(), d_out.f32(), d_qkv.f32()});
+  {
+    Scratch::Frame inner(pass.context.scratch);
+    const Core core = core_again(pass, inner);
+    const Tensor d_out = inner.take("gradient of attention out", core.out.shape());
+    out_.backward_input(pass, core.out, dy, d_out);
+    pass.context.kernels.attention_backward(
+        pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv.f32(),
+                              core.out.f32(), core.lse.f32(), d_out.f32(), d_qkv.f32()});
+  }
   rotate(pass, d_qkv, true);
   qkv_.backward_input(pass, x, d_qkv, dx);
 }
 
 void Attention::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
-  out_.backward_weight(pass, pass.slot[slot_out_], dy);
+  Scratch::Frame frame(pass.context.scratch);
+  out_.backward_weight(pass, core_again(pass, frame).out, dy);
   qkv_.backward_weight(pass, x, grad_qkv_.kept(pass));
 }
 

@@ -11,6 +11,7 @@ namespace triax {
 /// positions for llama, the attention core, and the row-parallel output. With fewer key-value heads than
 /// tensor ranks, adjacent ranks hold copies of a head.
 ///     x [T, H] -> qkv [T, (A + 2K)/t D] -> out [T, A/t D] -> y [T, H] without the output's bias
+/// (x and y [T/t, H] with sequence parallelism). Selective recomputation keeps qkv and computes out again.
 class Attention {
  public:
   /// `name`: "layers.0.attention".
@@ -25,6 +26,13 @@ class Attention {
   Tensor out_bias(const Pass& pass) const { return out_.bias(pass); }
 
  private:
+  /// What the attention core leaves: its output, and log-sum-exp for its backward.
+  struct Core {
+    Tensor out, lse;
+  };
+  void run_core(Pass& pass, const Core& core) const;
+  /// The core's result for the backward: from the slot, or computed again from qkv.
+  Core core_again(Pass& pass, Scratch::Frame& frame) const;
   void rotate(Pass& pass, const Tensor& qkv, bool inverse) const;
 
   int64_t heads_, kv_heads_, head_size_;  // of the whole model until declare(), of this rank after it
@@ -32,8 +40,9 @@ class Attention {
   float theta_;
   ColumnLinear qkv_;
   RowLinear out_;
-  int slot_qkv_ = -1, slot_out_ = -1, slot_lse_ = -1;
-  GradientPlace grad_qkv_;
+  int slot_qkv_ = -1;
+  Place core_out_, core_lse_;
+  Place grad_qkv_;
 };
 
 }  // namespace triax

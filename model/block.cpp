@@ -8,7 +8,9 @@ Block::Block(int layer, const ModelConfig& model, int tensor)
       attention_norm_(name_ + ".attention_norm", model),
       attention_(name_ + ".attention", model),
       mlp_norm_(name_ + ".mlp_norm", model),
-      mlp_(name_ + ".mlp", model) {}
+      mlp_(name_ + ".mlp", model),
+      attention_dropout_(name_ + ".attention", model.hidden_dropout),
+      mlp_dropout_(name_ + ".mlp", model.hidden_dropout) {}
 
 void Block::declare(ParamStore& params) {
   attention_norm_.declare(params);
@@ -18,20 +20,22 @@ void Block::declare(ParamStore& params) {
 }
 
 void Block::plan(Placement& slot, const ActivationShape& shape) {
-  const int64_t t = shape.tokens(), h = shape.hidden;
+  const Shape activation = shape.activation();
+  const int64_t t = shape.rows();
+  const bool keep_norms = shape.recompute == Recompute::none;
   mean1_ = slot.add("attention_norm mean", {t}, DType::f32);
   rstd1_ = slot.add("attention_norm rstd", {t}, DType::f32);
-  normed1_ = slot.add("attention_norm out", {t, h}, DType::f32);
+  normed1_.plan(slot, keep_norms, "attention_norm out", activation);
   attention_.plan(slot, shape);
-  residual_ = slot.add("residual", {t, h}, DType::f32);
+  residual_ = slot.add("residual", activation, DType::f32);
   mean2_ = slot.add("mlp_norm mean", {t}, DType::f32);
   rstd2_ = slot.add("mlp_norm rstd", {t}, DType::f32);
-  normed2_ = slot.add("mlp_norm out", {t, h}, DType::f32);
+  normed2_.plan(slot, keep_norms, "mlp_norm out", activation);
   mlp_.plan(slot, shape);
-  if (shape.split_backward) grad_y_.plan(slot, true, "gradient of out", {t, h});
-  grad_normed2_.plan(slot, shape.split_backward, "gradient of mlp_norm out", {t, h});
-  grad_residual_.plan(slot, shape.split_backward, "gradient of residual", {t, h});
-  grad_normed1_.plan(slot, shape.split_backward, "gradient of attention_norm out", {t, h});
+  if (shape.split_backward) grad_y_.plan(slot, true, "gradient of mlp out", activation);
+  grad_normed2_.plan(slot, shape.split_backward, "gradient of mlp_norm out", activation);
+  grad_residual_.plan(slot, shape.split_backward, "gradient of residual", activation);
+  grad_normed1_.plan(slot, shape.split_backward, "gradient of attention_norm out", activation);
 }
 
 NormState Block::first_state(const Pass& pass, const Tensor& x) const {
@@ -42,34 +46,70 @@ NormState Block::second_state(const Pass& pass) const {
   return {pass.slot[residual_], pass.slot[mean2_], pass.slot[rstd2_]};
 }
 
+Tensor Block::normed_again(Pass& pass, const Norm& norm, const NormState& state, const Place& place,
+                           Scratch::Frame& frame) const {
+  const Tensor normed = place.get(pass, frame);
+  if (!place.keeps()) norm.forward(pass, state, normed);
+  return normed;
+}
+
 void Block::forward(Pass& pass, const Tensor& x, const Tensor& y) {
   Context& c = pass.context;
-  const Tensor normed1 = pass.slot[normed1_], normed2 = pass.slot[normed2_], residual = pass.slot[residual_];
-  attention_norm_.forward(pass, first_state(pass, x), normed1);
-  attention_.forward(pass, normed1, y);  // y serves as memory for both halves' outputs
-  mlp_norm_.forward_residual(pass, x, y, attention_.out_bias(pass), second_state(pass), normed2);
+  const Tensor residual = pass.slot[residual_];
+  Scratch::Frame frame(c.scratch);
+  {
+    Scratch::Frame inner(c.scratch);
+    const Tensor normed1 = normed1_.get(pass, inner);
+    attention_norm_.forward(pass, first_state(pass, x), normed1);
+    attention_.forward(pass, normed1, y);  // y serves as memory for both halves' outputs
+  }
+  const Tensor normed2 = normed2_.get(pass, frame);
+  const Tensor first_bias = attention_dropout_.apply(pass, y, attention_.out_bias(pass));
+  mlp_norm_.forward_residual(pass, x, y, first_bias, second_state(pass), normed2);
   mlp_.forward(pass, normed2, y);
-  const Tensor bias = mlp_.out_bias(pass);
+  if (pass.replay) return;
+  const Tensor bias = mlp_dropout_.apply(pass, y, mlp_.out_bias(pass));
   c.kernels.residual_add(c.device,
                          {y[0], y[1], residual.f32(), y.f32(), bias ? bias.f32() : nullptr, y.f32()});
 }
 
 void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) {
-  Scratch::Frame frame(pass.context.scratch);
-  const Tensor d_normed2 = grad_normed2_.get(pass, frame);
+  Scratch& scratch = pass.context.scratch;
+  Scratch::Frame frame(scratch);
   const Tensor d_residual = grad_residual_.get(pass, frame);
+  {
+    Scratch::Frame half(scratch);
+    const Tensor d_normed2 = grad_normed2_.get(pass, half);
+    const Tensor d_mlp = mlp_dropout_.gradient(pass, dy, half);
+    if (!pass.weights_now) pass.context.device.copy(grad_y_.kept(pass).raw(), d_mlp.raw(), d_mlp.bytes());
+    const Tensor normed2 = normed_again(pass, mlp_norm_, second_state(pass), normed2_, half);
+    mlp_.backward_input(pass, normed2, d_mlp, d_normed2);
+    mlp_norm_.backward_input(pass, second_state(pass), d_normed2, dy, d_residual);
+  }
   const Tensor d_normed1 = grad_normed1_.get(pass, frame);
-  mlp_.backward_input(pass, pass.slot[normed2_], dy, d_normed2);
-  mlp_norm_.backward_input(pass, second_state(pass), d_normed2, dy, d_residual);
-  attention_.backward_input(pass, pass.slot[normed1_], d_residual, d_normed1);
+  {
+    Scratch::Frame half(scratch);
+    const Tensor d_attention = attention_dropout_.gradient(pass, d_residual, half);
+    const Tensor normed1 = normed_again(pass, attention_norm_, first_state(pass, x), normed1_, half);
+    attention_.backward_input(pass, normed1, d_attention, d_normed1);
+  }
   attention_norm_.backward_input(pass, first_state(pass, x), d_normed1, d_residual, dx);
-  if (!pass.weights_now) pass.context.device.copy(grad_y_.kept(pass).raw(), dy.raw(), dy.bytes());
 }
 
 void Block::backward_weight(Pass& pass, const Tensor& x) {
-  mlp_.backward_weight(pass, pass.slot[normed2_], grad_y_.kept(pass));
+  Scratch& scratch = pass.context.scratch;
+  {
+    Scratch::Frame half(scratch);
+    const Tensor normed2 = normed_again(pass, mlp_norm_, second_state(pass), normed2_, half);
+    mlp_.backward_weight(pass, normed2, grad_y_.kept(pass));
+  }
   mlp_norm_.backward_weight(pass, second_state(pass), grad_normed2_.kept(pass));
-  attention_.backward_weight(pass, pass.slot[normed1_], grad_residual_.kept(pass));
+  {
+    Scratch::Frame half(scratch);
+    const Tensor d_attention = attention_dropout_.gradient(pass, grad_residual_.kept(pass), half);
+    const Tensor normed1 = normed_again(pass, attention_norm_, first_state(pass, x), normed1_, half);
+    attention_.backward_weight(pass, normed1, d_attention);
+  }
   attention_norm_.backward_weight(pass, first_state(pass, x), grad_normed1_.kept(pass));
 }
 

@@ -1,18 +1,22 @@
 #pragma once
 
 #include "model/attention.h"
+#include "model/dropout.h"
 #include "model/mlp.h"
 #include "model/norm.h"
 
 namespace triax {
 
-/// One pre-norm transformer layer: r = x + attention(norm(x)), y = r + mlp(norm(r)). The row-parallel biases
-/// join the residual sums, once, after the reduction over the tensor group.
+/// One pre-norm transformer layer: r = x + dropout(attention(norm(x))), y = r + dropout(mlp(norm(r))). The
+/// row-parallel biases join the residual sums (with dropout: before it), once, after the reduction over the
+/// tensor group. Selective recomputation keeps x, r and the norms' statistics and computes the norms' outputs
+/// again.
 class Block final : public Module {
  public:
   Block(int layer, const ModelConfig& model, int tensor);
   const std::string& name() const override { return name_; }
   void declare(ParamStore& params) override;
+  bool replayable() const override { return true; }
   void plan(Placement& slot, const ActivationShape& shape) override;
   void forward(Pass& pass, const Tensor& x, const Tensor& y) override;
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) override;
@@ -21,6 +25,9 @@ class Block final : public Module {
  private:
   NormState first_state(const Pass& pass, const Tensor& x) const;
   NormState second_state(const Pass& pass) const;
+  /// A norm's output for the backward: from the slot, or computed again.
+  Tensor normed_again(Pass& pass, const Norm& norm, const NormState& state, const Place& place,
+                      Scratch::Frame& frame) const;
 
   std::string name_;
   int tensor_;
@@ -28,8 +35,10 @@ class Block final : public Module {
   Attention attention_;
   Norm mlp_norm_;
   Mlp mlp_;
-  int mean1_ = -1, rstd1_ = -1, normed1_ = -1, residual_ = -1, mean2_ = -1, rstd2_ = -1, normed2_ = -1;
-  GradientPlace grad_y_, grad_normed2_, grad_residual_, grad_normed1_;
+  DropoutSite attention_dropout_, mlp_dropout_;
+  int mean1_ = -1, rstd1_ = -1, residual_ = -1, mean2_ = -1, rstd2_ = -1;
+  Place normed1_, normed2_;
+  Place grad_y_, grad_normed2_, grad_residual_, grad_normed1_;
 };
 
 }  // namespace triax

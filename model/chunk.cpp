@@ -1,48 +1,122 @@
 #include "model/chunk.h"
 
+#include "parallel/sequence.h"
+
 namespace triax {
 
 Chunk::Chunk(std::vector<std::unique_ptr<Module>> modules, bool first, bool last)
-    : modules_(std::move(modules)), first_(first), last_(last) {}
+    : modules_(std::move(modules)), first_(first), last_(last), workspaces_(modules_.size()) {}
 
 void Chunk::declare(ParamStore& params) {
   for (auto& module : modules_) module->declare(params);
 }
 
+bool Chunk::replays(size_t module) const {
+  return shape_.recompute == Recompute::full && modules_[module]->replayable();
+}
+
 void Chunk::plan(const ActivationShape& shape) {
-  activation_ = {shape.tokens(), shape.hidden};
+  shape_ = shape;
+  ActivationShape at_once = shape;  // a layer whose forward and backward follow each other
+  at_once.recompute = Recompute::none;
+  at_once.split_backward = false;
+  const Shape activation = shape.activation();
+  const Shape kept = shape.partition_inputs ? Shape{activation.numel() / shape.tensor} : activation;
   for (size_t i = 0; i < modules_.size(); ++i) {
     const bool has_input = i > 0 || !first_;
-    inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", activation_, DType::f32) : -1);
-    modules_[i]->plan(slot_, shape);
+    inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", kept, DType::f32) : -1);
+    modules_[i]->plan(replays(i) ? workspaces_[i] : slot_, replays(i) ? at_once : shape);
   }
 }
 
-Tensor Chunk::input_of(const Pass& pass, size_t module) const {
-  return inputs_[module] >= 0 ? pass.slot[inputs_[module]] : Tensor();
+Tensor Chunk::message(const Context& context, const Tensor& activation) const {
+  return shape_.scatter_messages ? part_of(context.mesh.tp(), activation) : activation;
+}
+
+Tensor Chunk::input(const Context& context, const Slot& slot) const {
+  const Tensor kept = slot[inputs_.at(0)];
+  return shape_.partition_inputs ? kept : message(context, kept);
+}
+
+void Chunk::set_input(const Context& context, const Slot& slot, const Tensor& x) const {
+  const Tensor to = input(context, slot);
+  const Tensor from = to.numel() == x.numel() ? x : part_of(context.mesh.tp(), x);
+  context.device.copy(to.raw(), from.raw(), to.bytes());
+}
+
+Tensor Chunk::input_of(Pass& pass, size_t module, Scratch::Frame& frame) const {
+  if (inputs_[module] < 0) return Tensor();
+  const Tensor kept = pass.slot[inputs_[module]];
+  if (!shape_.partition_inputs) return kept;
+  const Tensor whole = frame.take("input of a layer", shape_.activation());
+  join_parts(pass.context.mesh.tp(), kept, whole);
+  return whole;
+}
+
+Pass Chunk::with_workspace(const Pass& pass, size_t module, Scratch::Frame& frame) const {
+  Pass own = pass;
+  if (!replays(module)) return own;
+  const Placement& layout = workspaces_[module];
+  own.slot = {&layout,
+              frame.take("activations of a layer", {static_cast<int64_t>(layout.bytes())}, DType::u8).raw()};
+  own.weights_now = true;
+  return own;
 }
 
 void Chunk::forward(Pass& pass, const Tensor& y) {
+  Context& c = pass.context;
+  Scratch::Frame frame(c.scratch);
+  // With parts alone in the slot, whole inputs take turns in scratch memory.
+  Tensor turns[2];
+  if (shape_.partition_inputs)
+    for (Tensor& turn : turns) turn = frame.take("activation between layers", shape_.activation());
+  const auto input = [&](size_t i) {
+    if (inputs_[i] < 0) return Tensor();
+    return shape_.partition_inputs ? turns[i % 2] : pass.slot[inputs_[i]];
+  };
+  if (!first_ && (shape_.scatter_messages || shape_.partition_inputs))
+    join_parts(c.mesh.tp(), this->input(c, pass.slot), input(0));
   for (size_t i = 0; i < modules_.size(); ++i) {
-    const Tensor out = i + 1 < modules_.size() ? input_of(pass, i + 1) : y;
-    modules_[i]->forward(pass, input_of(pass, i), out);
+    const bool ends = i + 1 == modules_.size();
+    const Tensor out = ends ? y : input(i + 1);
+    Scratch::Frame inner(c.scratch);
+    Pass own = with_workspace(pass, i, inner);
+    modules_[i]->forward(own, input(i), out);
+    if (!ends && shape_.partition_inputs) {
+      const Tensor part = part_of(c.mesh.tp(), out);
+      c.device.copy(pass.slot[inputs_[i + 1]].raw(), part.raw(), part.bytes());
+    }
   }
 }
 
 void Chunk::backward_input(Pass& pass, const Tensor& dy, const Tensor& dx) {
-  Scratch::Frame frame(pass.context.scratch);
-  const Tensor turns[2] = {frame.take("gradient between modules", activation_),
-                           frame.take("gradient between modules", activation_)};
+  Context& c = pass.context;
+  Scratch::Frame frame(c.scratch);
+  const Tensor turns[2] = {frame.take("gradient between modules", shape_.activation()),
+                           frame.take("gradient between modules", shape_.activation())};
+  if (!last_ && shape_.scatter_messages) join_parts(c.mesh.tp(), message(c, dy), dy);
   Tensor gradient = dy;
   for (size_t i = modules_.size(); i-- > 0;) {
     const Tensor out = i > 0 ? turns[i % 2] : dx;
-    modules_[i]->backward_input(pass, input_of(pass, i), gradient, out);
+    Scratch::Frame inner(c.scratch);
+    Pass own = with_workspace(pass, i, inner);
+    // Embedding and head, which never replay, do without their input here.
+    const Tensor x = replays(i) || !shape_.partition_inputs ? input_of(pass, i, inner) : Tensor();
+    if (replays(i)) {
+      own.replay = true;
+      modules_[i]->forward(own, x, out);  // out is only memory until the backward writes it
+      own.replay = false;
+    }
+    modules_[i]->backward_input(own, x, gradient, out);
     gradient = out;
   }
 }
 
 void Chunk::backward_weight(Pass& pass) {
-  for (size_t i = modules_.size(); i-- > 0;) modules_[i]->backward_weight(pass, input_of(pass, i));
+  for (size_t i = modules_.size(); i-- > 0;) {
+    if (replays(i)) continue;  // done by backward_input
+    modules_[i]->backward_weight(pass, inputs_[i] >= 0 ? pass.slot[inputs_[i]] : Tensor());
+  }
 }
 
 }  // namespace triax

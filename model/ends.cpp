@@ -13,7 +13,8 @@ Embedding::Embedding(const ModelConfig& model)
       max_positions_(model.max_position_embeddings),
       stddev_(static_cast<float>(model.initializer_range)),
       learned_positions_(model.architecture == Architecture::gpt2),
-      tokens_(table_name, model.vocab_size, model.hidden_size, stddev_) {}
+      tokens_(table_name, model.vocab_size, model.hidden_size, stddev_),
+      dropout_(name_, model.hidden_dropout) {}
 
 void Embedding::declare(ParamStore& params) {
   tokens_.declare(params);
@@ -23,23 +24,26 @@ void Embedding::declare(ParamStore& params) {
 }
 
 void Embedding::plan(Placement& slot, const ActivationShape& shape) {
-  grad_y_.plan(slot, shape.split_backward, "gradient of embedding", {shape.tokens(), shape.hidden});
+  grad_y_.plan(slot, shape.split_backward, "gradient of embedding", shape.activation());
 }
 
 void Embedding::forward(Pass& pass, const Tensor&, const Tensor& y) {
   Context& c = pass.context;
   tokens_.forward(pass, pass.ids, y);
   if (learned_positions_)
-    c.kernels.position_forward(
-        c.device, {pass.batch, pass.sequence, hidden_, c.params.weight(positions_).f32(), y.f32()});
+    c.kernels.position_forward(c.device, {y[0], pass.sequence, hidden_, pass.first_row(),
+                                          c.params.weight(positions_).f32(), y.f32()});
+  dropout_.apply(pass, y, Tensor());
 }
 
 void Embedding::accumulate(Pass& pass, const Tensor& dy) const {
   Context& c = pass.context;
-  tokens_.backward_weight(pass, pass.ids, dy);
+  Scratch::Frame frame(c.scratch);
+  const Tensor d = dropout_.gradient(pass, dy, frame);
+  tokens_.backward_weight(pass, pass.ids, d);
   if (learned_positions_)
     c.kernels.position_backward(
-        c.device, {pass.batch, pass.sequence, hidden_, dy.f32(), c.params.grad(positions_).f32()});
+        c.device, {d[0], pass.sequence, hidden_, pass.first_row(), d.f32(), c.params.grad(positions_).f32()});
 }
 
 void Embedding::backward_input(Pass& pass, const Tensor&, const Tensor& dy, const Tensor&) {
@@ -63,7 +67,7 @@ void Head::declare(ParamStore& params) {
 }
 
 void Head::plan(Placement& slot, const ActivationShape& shape) {
-  dx_ = slot.add("gradient of head input", {shape.tokens(), shape.hidden}, DType::f32);
+  dx_ = slot.add("gradient of head input", shape.activation(), DType::f32);
 }
 
 void Head::forward(Pass& pass, const Tensor& x, const Tensor&) {

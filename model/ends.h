@@ -1,12 +1,13 @@
 #pragma once
 
+#include "model/dropout.h"
 #include "model/norm.h"
 #include "parallel/vocabulary.h"
 
 namespace triax {
 
-/// First module of the first stage: token table (and learned positions for gpt2). Takes pass.ids instead of
-/// x; has no dx.
+/// First module of the first stage: token table (and learned positions for gpt2), then dropout. Takes
+/// pass.ids instead of x; has no dx.
 class Embedding final : public Module {
  public:
   explicit Embedding(const ModelConfig& model);
@@ -25,8 +26,9 @@ class Embedding final : public Module {
   float stddev_;
   bool learned_positions_;
   VocabularyEmbedding tokens_;
+  DropoutSite dropout_;
   int positions_ = -1;
-  GradientPlace grad_y_;
+  Place grad_y_;
 };
 
 /// Last module of the last stage: final norm, logits and loss in one. In training its forward leaves dx in

@@ -31,38 +31,54 @@ void Mlp::declare(ParamStore& params, int tensor) {
 void Mlp::plan(Placement& slot, const ActivationShape& shape) {
   const Shape u{shape.tokens(), gated_ ? 2 * width_ : width_};
   slot_u_ = slot.add(gated_ ? "gate and up" : "up", u, DType::f32);
-  slot_a_ = slot.add("activation", {shape.tokens(), width_}, DType::f32);
+  activation_.plan(slot, shape.recompute == Recompute::none, "activation", {shape.tokens(), width_});
   grad_u_.plan(slot, shape.split_backward, gated_ ? "gradient of gate and up" : "gradient of up", u);
 }
 
-void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
-  const Tensor u = pass.slot[slot_u_], a = pass.slot[slot_a_];
+void Mlp::activate(Pass& pass, const Tensor& a) const {
+  const Tensor u = pass.slot[slot_u_];
   Context& c = pass.context;
-  up_.forward(pass, x, u, /*add_bias=*/false);
   if (gated_)
-    c.kernels.swiglu_forward(c.device, {x[0], width_, u.f32(), a.f32()});
+    c.kernels.swiglu_forward(c.device, {u[0], width_, u.f32(), a.f32()});
   else
-    c.kernels.bias_gelu_forward(c.device, {x[0], width_, u.f32(), up_.bias(pass).f32(), a.f32()});
-  down_.forward(pass, a, y);
+    c.kernels.bias_gelu_forward(c.device, {u[0], width_, u.f32(), up_.bias(pass).f32(), a.f32()});
+}
+
+Tensor Mlp::activation_again(Pass& pass, Scratch::Frame& frame) const {
+  const Tensor a = activation_.get(pass, frame);
+  if (!activation_.keeps()) activate(pass, a);
+  return a;
+}
+
+void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor a = activation_.get(pass, frame);
+  up_.forward(pass, x, pass.slot[slot_u_], /*add_bias=*/false);
+  activate(pass, a);
+  if (!pass.replay) down_.forward(pass, a, y);
 }
 
 void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  const Tensor u = pass.slot[slot_u_], a = pass.slot[slot_a_];
+  const Tensor u = pass.slot[slot_u_];
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
-  const Tensor d_a = frame.take("gradient of activation", a.shape());
   const Tensor d_u = grad_u_.get(pass, frame);
-  down_.backward_input(pass, a, dy, d_a);
-  if (gated_)
-    c.kernels.swiglu_backward(c.device, {x[0], width_, u.f32(), d_a.f32(), d_u.f32()});
-  else
-    c.kernels.bias_gelu_backward(c.device,
-                                 {x[0], width_, u.f32(), up_.bias(pass).f32(), d_a.f32(), d_u.f32()});
+  {
+    Scratch::Frame inner(c.scratch);
+    const Tensor d_a = inner.take("gradient of activation", {u[0], width_});
+    down_.backward_input(pass, activation_again(pass, inner), dy, d_a);
+    if (gated_)
+      c.kernels.swiglu_backward(c.device, {u[0], width_, u.f32(), d_a.f32(), d_u.f32()});
+    else
+      c.kernels.bias_gelu_backward(c.device,
+                                   {u[0], width_, u.f32(), up_.bias(pass).f32(), d_a.f32(), d_u.f32()});
+  }
   up_.backward_input(pass, x, d_u, dx);
 }
 
 void Mlp::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
-  down_.backward_weight(pass, pass.slot[slot_a_], dy);
+  Scratch::Frame frame(pass.context.scratch);
+  down_.backward_weight(pass, activation_again(pass, frame), dy);
   up_.backward_weight(pass, x, grad_u_.kept(pass));
 }
 

@@ -11,6 +11,7 @@ namespace triax {
 /// columns, row-parallel down. A nonlinearity needs whole sums, so the column cut comes first (Megatron-LM,
 /// section 3).
 ///     x [T, H] -> u [T, F/t] (gate and up: [T, 2 F/t]) -> a [T, F/t] -> y [T, H] without down's bias
+/// (x and y [T/t, H] with sequence parallelism). Selective recomputation keeps u and computes a again.
 class Mlp {
  public:
   /// `name`: "layers.0.mlp".
@@ -18,6 +19,7 @@ class Mlp {
   void declare(ParamStore& params, int tensor);
   void plan(Placement& slot, const ActivationShape& shape);
 
+  /// With pass.replay up to the activation: y is not written.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
@@ -25,12 +27,16 @@ class Mlp {
   Tensor out_bias(const Pass& pass) const { return down_.bias(pass); }
 
  private:
+  void activate(Pass& pass, const Tensor& a) const;
+  /// a for the backward: from the slot, or computed again from u.
+  Tensor activation_again(Pass& pass, Scratch::Frame& frame) const;
+
   bool gated_;
   int64_t width_;  // F, of this rank after declare()
   ColumnLinear up_;
   RowLinear down_;
-  int slot_u_ = -1, slot_a_ = -1;
-  GradientPlace grad_u_;
+  int slot_u_ = -1;
+  Place activation_, grad_u_;
 };
 
 }  // namespace triax

@@ -24,11 +24,40 @@ void Optimizer::sum_copies() {
   if (group.size() == 1) return;
   for (const auto& entry : context_->params.entries()) {
     // Fewer parts than tensor ranks: each copy saw other query heads. Whole copies (norms, row biases) saw
-    // the same and need no sum.
+    // the same and need no sum, unless the rows are cut (sum_rows()).
     if (entry.spec.shards.empty() || entry.copies == 1) continue;
     const Tensor grad = context_->params.primary_grad(entry);
     group.all_reduce(grad, grad, ReduceOp::sum).wait();
   }
+}
+
+// With sequence parallelism norms, row biases and positions have a gradient from each tensor rank's part of
+// the rows. They are many and small, so they go in one message.
+void Optimizer::sum_rows() {
+  if (!context_->sequence_parallel) return;
+  std::vector<Tensor> partial;
+  int64_t elements = 0;
+  for (const auto& entry : context_->params.entries()) {
+    if (!entry.spec.shards.empty()) continue;
+    partial.push_back(context_->params.primary_grad(entry));
+    elements += partial.back().numel();
+  }
+  if (partial.empty()) return;
+  Scratch::Frame frame(context_->scratch);
+  const Tensor message = frame.take("gradients of a part of the rows", {elements});
+  const auto for_each = [&](auto&& copy) {
+    int64_t at = 0;
+    for (const Tensor& grad : partial) {
+      copy(grad, message.rows(at, grad.numel()));
+      at += grad.numel();
+    }
+  };
+  Device& device = context_->device;
+  for_each(
+      [&](const Tensor& grad, const Tensor& place) { device.copy(place.raw(), grad.raw(), grad.bytes()); });
+  context_->mesh.tp().all_reduce(message, message, ReduceOp::sum).wait();
+  for_each(
+      [&](const Tensor& grad, const Tensor& place) { device.copy(grad.raw(), place.raw(), grad.bytes()); });
 }
 
 void Optimizer::sum_tied() {
@@ -88,6 +117,7 @@ void Optimizer::gather_weights(size_t bucket) {
 
 void Optimizer::sync_gradients() {
   sum_copies();
+  sum_rows();
   sum_tied();
   for (size_t b = 0; b < context_->params.buckets().size(); ++b) reduce(b);
 }

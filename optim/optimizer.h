@@ -28,7 +28,8 @@ class Optimizer {
   const ZeroPartition& partition() const { return own_; }
 
   /// Sums gradients that live in several places, each once: copies of key-value heads over their tensor
-  /// ranks, the two uses of a tied weight, then the data axis; afterwards what this rank updates holds the
+  /// ranks, with sequence parallelism what the tensor ranks hold whole but saw a part of the rows for, the
+  /// two uses of a tied weight, then the data axis; afterwards what this rank updates holds the
   /// gradient of the global batch.
   void sync_gradients();
   /// Adds the squares of the gradients that this rank counts, exactly: no parameter's element is counted by
@@ -47,6 +48,7 @@ class Optimizer {
 
  private:
   void sum_copies();
+  void sum_rows();
   void sum_tied();
   void reduce(size_t bucket);
   void gather_weights(size_t bucket);

@@ -1,5 +1,7 @@
 #include "parallel/linear.h"
 
+#include "parallel/sequence.h"
+
 namespace triax {
 
 namespace {
@@ -75,18 +77,25 @@ void ColumnLinear::declare(ParamStore& params) {
 
 void ColumnLinear::forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias) const {
   const ParamStore& params = pass.context.params;
-  multiply(pass, x, params.weight(weight_), y, with_bias_ && add_bias ? params.weight(bias_).f32() : nullptr);
+  Scratch::Frame frame(pass.context.scratch);
+  multiply(pass, gather_rows(pass, x, frame), params.weight(weight_), y,
+           with_bias_ && add_bias ? params.weight(bias_).f32() : nullptr);
 }
 
 void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  multiply_back(pass, dy, pass.context.params.weight(weight_), dx);
-  Pending sum = pass.context.mesh.tp().all_reduce(dx, dx, ReduceOp::sum);
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor addends = addends_of(pass, dx, frame);
+  multiply_back(pass, dy, pass.context.params.weight(weight_), addends);
+  Pending sum = sum_rows(pass, addends, dx);
   if (pass.weights_now) backward_weight(pass, x, dy);  // under the message
   sum.wait();
 }
 
 void ColumnLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
-  accumulate_weight(pass, dy, x, pass.context.params.grad(weight_));
+  {
+    Scratch::Frame frame(pass.context.scratch);
+    accumulate_weight(pass, dy, gather_rows(pass, x, frame), pass.context.params.grad(weight_));
+  }
   if (!with_bias_) return;
   const Tensor grad = pass.context.params.grad(bias_);
   accumulate_bias(pass, dy, grad);
@@ -101,7 +110,7 @@ void ColumnLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy
 void ColumnLinear::forward_gathered(Pass& pass, const Tensor& x, const Tensor& y) const {
   Communicator& tp = pass.context.mesh.tp();
   Scratch::Frame frame(pass.context.scratch);
-  const int64_t t = x[0], local = pass.context.params.weight(weight_)[0];
+  const int64_t t = y[0], local = pass.context.params.weight(weight_)[0];
   Tensor mine = frame.take("local columns", {t, local});
   Tensor all = frame.take("gathered columns", {tp.size() * t, local});
   forward(pass, x, mine);
@@ -122,18 +131,27 @@ void RowLinear::declare(ParamStore& params) {
 }
 
 void RowLinear::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
-  multiply(pass, x, pass.context.params.weight(weight_), y, nullptr);
-  pass.context.mesh.tp().all_reduce(y, y, ReduceOp::sum).wait();
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor addends = addends_of(pass, y, frame);
+  multiply(pass, x, pass.context.params.weight(weight_), addends, nullptr);
+  sum_rows(pass, addends, y).wait();
 }
 
 void RowLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  multiply_back(pass, dy, pass.context.params.weight(weight_), dx);
-  if (pass.weights_now) backward_weight(pass, x, dy);
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor all = gather_rows(pass, dy, frame);
+  multiply_back(pass, all, pass.context.params.weight(weight_), dx);
+  if (pass.weights_now) accumulate(pass, x, all, dy);
 }
 
 void RowLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
+  Scratch::Frame frame(pass.context.scratch);
+  accumulate(pass, x, gather_rows(pass, dy, frame), dy);
+}
+
+void RowLinear::accumulate(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dy_local) const {
   accumulate_weight(pass, dy, x, pass.context.params.grad(weight_));
-  if (with_bias_) accumulate_bias(pass, dy, pass.context.params.grad(bias_));
+  if (with_bias_) accumulate_bias(pass, dy_local, pass.context.params.grad(bias_));
 }
 
 void RowLinear::split_input(Pass& pass, const Tensor& x_full, const Tensor& x_local) const {

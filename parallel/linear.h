@@ -10,6 +10,8 @@ namespace triax {
 
 // The conjugate pair of Megatron-LM (Shoeybi et al. 2019): f is the identity forward and an all-reduce
 // backward (ColumnLinear's input), g an all-reduce forward and the identity backward (RowLinear's output).
+// With sequence parallelism the identities become all-gathers of rows and the all-reduces reduce-scatters
+// (sequence.h): x of a ColumnLinear and y of a RowLinear, and their gradients, are then [T/t, ...].
 
 /// One of the projections that a ColumnLinear runs side by side.
 struct Projection {
@@ -38,7 +40,8 @@ class ColumnLinear {
   void forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias = true) const;
   /// dx = dy W, summed over the tensor group (f), under the GEMM of backward_weight when `pass.weights_now`.
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
-  /// dW += dy^T x, db += sum of dy.
+  /// dW += dy^T x, db += sum of dy. With sequence parallelism x is gathered a second time, so that it need
+  /// not be kept whole.
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
 
   /// y [T, sum of out] on every rank: the local columns, gathered (for one projection).
@@ -71,7 +74,8 @@ class RowLinear {
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   /// dx = dy W; no communication (g).
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
-  /// dW += dy^T x, db += sum of dy (the same on all tensor ranks).
+  /// dW += dy^T x, db += sum of dy: the same on all tensor ranks; with sequence parallelism over this rank's
+  /// rows, to be added up once per step.
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
 
   /// With the whole x [T, in] on every rank: this rank's columns of it ...
@@ -83,6 +87,8 @@ class RowLinear {
   Tensor bias(const Pass& pass) const { return bias_ >= 0 ? pass.context.params.weight(bias_) : Tensor(); }
 
  private:
+  void accumulate(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dy_local) const;
+
   std::string name_;
   int64_t in_, out_;
   bool with_bias_;

@@ -17,6 +17,9 @@ struct Context {
   Mesh& mesh;
   ParamStore& params;
   Scratch& scratch;
+  /// Between the layers that are cut over the tensor group, each tensor rank has a part of the rows (see
+  /// sequence.h).
+  bool sequence_parallel = false;
 };
 
 /// The activations that one micro-batch keeps from its forward to its backward: a block laid out by a
@@ -43,25 +46,41 @@ struct Pass {
   ExactSum* loss = nullptr;  ///< sum over tokens, added to by the head
   float loss_scale = 0;      ///< 1 / target tokens of the global batch
   Tensor logits{};  ///< [T, V] when set, the head writes the logits of an evaluation here (one tensor rank)
+  /// Forward again, right before the backward, for what the backward reads: y need not be written (its memory
+  /// may be used), and nothing outside the slot may change.
+  bool replay = false;
+  /// What dropout is a function of, with the site and the element: the job's seed, the step (from 1) and
+  /// where in the step's global batch this micro-batch begins.
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t first_token = 0;
 
   int64_t tokens() const { return batch * sequence; }
+  /// Row of the micro-batch that this rank's activations begin with; not 0 with sequence parallelism alone.
+  int64_t first_row() const {
+    const Communicator& tp = context.mesh.tp();
+    return context.sequence_parallel ? tp.rank() * (tokens() / tp.size()) : 0;
+  }
 };
 
-/// Where backward_input puts a gradient that backward_weight reads: a scratch tensor when both run together,
-/// one of the slot when apart.
-class GradientPlace {
+/// A tensor that a module keeps in the slot, or else has for the time of a scratch frame alone. A gradient
+/// that backward_weight reads is kept when the two halves of the backward run apart; an activation when it is
+/// not computed again.
+class Place {
  public:
-  void plan(Placement& slot, bool split_backward, std::string name, Shape shape) {
+  void plan(Placement& slot, bool keep, std::string name, Shape shape) {
     name_ = std::move(name);
     shape_ = shape;
-    index_ = split_backward ? slot.add(name_, shape, DType::f32) : -1;
+    index_ = keep ? slot.add(name_, shape, DType::f32) : -1;
   }
+  bool keeps() const { return index_ >= 0; }
+  /// The tensor; without meaning at first when it is not kept.
   Tensor get(const Pass& pass, Scratch::Frame& frame) const {
-    return index_ >= 0 ? pass.slot[index_] : frame.take(name_, shape_);
+    return keeps() ? pass.slot[index_] : frame.take(name_, shape_);
   }
-  /// In backward_weight apart from backward_input.
+  /// What an earlier call left.
   Tensor kept(const Pass& pass) const {
-    check(index_ >= 0, "{} was not kept for a backward_weight of its own", name_);
+    check(keeps(), "{} was not kept", name_);
     return pass.slot[index_];
   }
 
@@ -71,22 +90,46 @@ class GradientPlace {
   int index_ = -1;
 };
 
+/// What the backward computes again instead of finding it in the slot (Chen et al. 2016; selective:
+/// Korthikanti et al. 2022).
+enum class Recompute {
+  none,
+  selective,  ///< attention core, norms and activations: much memory for few operations
+  full        ///< all but the inputs of the layers
+};
+
 /// What activations look like; the same for every micro-batch of a run.
 struct ActivationShape {
   int64_t batch = 0, sequence = 0, hidden = 0;
   bool split_backward = false;  ///< the schedule runs backward_weight apart
+  int tensor = 1;               ///< ranks of the tensor group
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+  /// With full: of a kept input that all tensor ranks hold alike, each keeps a part (ZeRO-R's partitioned
+  /// activations, Rajbhandari et al. 2020).
+  bool partition_inputs = false;
+  /// What goes from stage to stage, and all tensor ranks hold alike, is sent in parts, one by each, and put
+  /// together by the receivers (Narayanan et al. 2021, section 4.1).
+  bool scatter_messages = false;
+
   int64_t tokens() const { return batch * sequence; }
+  /// Of the activations between layers on one rank: T, with sequence parallelism T/t.
+  int64_t rows() const { return sequence_parallel ? tokens() / tensor : tokens(); }
+  Shape activation() const { return {rows(), hidden}; }
 };
 
 /// One layer of a pipeline stage. Explicit instead of taped: recomputation is forward again into the same
 /// slot, overlap is the order of two lines, and a stage is a list of modules. The caller owns x, y and their
-/// gradients, [T, H] each, and hands the same x to all three calls.
+/// gradients, [T, H] each ([T/t, H] with sequence parallelism), and hands the same x to all three calls.
 class Module {
  public:
   virtual ~Module() = default;
   virtual const std::string& name() const = 0;
   /// Declares the parameters. Called once, before ParamStore::commit().
   virtual void declare(ParamStore& params) = 0;
+  /// Forward may be called again before the backward, into a slot of that time: what plan() lays out can be
+  /// thrown away between them.
+  virtual bool replayable() const { return false; }
   /// Declares what forward keeps in the slot.
   virtual void plan(Placement& slot, const ActivationShape& shape) = 0;
   /// y = module(x).

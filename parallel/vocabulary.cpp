@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "parallel/sequence.h"
+
 namespace triax {
 
 namespace {
@@ -25,15 +27,19 @@ void VocabularyEmbedding::declare(ParamStore& params) {
 
 void VocabularyEmbedding::forward(Pass& pass, const Tensor& ids, const Tensor& y) const {
   Context& c = pass.context;
-  c.kernels.embedding_forward(
-      c.device, {ids.numel(), y[1], rows_, first_row_, ids.i32(), c.params.weight(weight_).f32(), y.f32()});
-  c.mesh.tp().all_reduce(y, y, ReduceOp::sum).wait();
+  Scratch::Frame frame(c.scratch);
+  const Tensor addends = addends_of(pass, y, frame);
+  c.kernels.embedding_forward(c.device, {ids.numel(), y[1], rows_, first_row_, ids.i32(),
+                                         c.params.weight(weight_).f32(), addends.f32()});
+  sum_rows(pass, addends, y).wait();
 }
 
 void VocabularyEmbedding::backward_weight(Pass& pass, const Tensor& ids, const Tensor& dy) const {
   Context& c = pass.context;
+  Scratch::Frame frame(c.scratch);
+  const Tensor all = gather_rows(pass, dy, frame);
   c.kernels.embedding_backward(
-      c.device, {ids.numel(), dy[1], rows_, first_row_, ids.i32(), dy.f32(), c.params.grad(weight_).f32()});
+      c.device, {ids.numel(), dy[1], rows_, first_row_, ids.i32(), all.f32(), c.params.grad(weight_).f32()});
 }
 
 VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied,
@@ -68,13 +74,15 @@ void VocabularyHead::logits(Pass& pass, const Tensor& x, const Tensor& out) cons
   c.kernels.gemm(c.device, op);
 }
 
-void VocabularyHead::loss(Pass& pass, const Tensor& x, const Tensor& dx) const {
+void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_local) const {
   Context& c = pass.context;
   const Kernels& k = c.kernels;
   Communicator& tp = c.mesh.tp();
+  Scratch::Frame frame(c.scratch);
+  const Tensor x = gather_rows(pass, x_local, frame);
+  const Tensor dx = pass.evaluate ? dx_local : addends_of(pass, dx_local, frame);
   const int64_t tokens = x[0], hidden = x[1], most = chunk_tokens(tokens);
   const Tensor w = c.params.weight(weight_);
-  Scratch::Frame frame(c.scratch);
   const Tensor logits_memory = frame.take("logits of a chunk", {most, rows_});
   const Tensor maximum_memory = frame.take("largest logit", {most});
   const Tensor sums_memory = frame.take("softmax denominator and target logit", {2, most});
@@ -110,7 +118,7 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x, const Tensor& dx) const {
     to_weight.beta = 1;
     k.gemm(c.device, to_weight);
   }
-  if (!pass.evaluate) tp.all_reduce(dx, dx, ReduceOp::sum).wait();
+  if (!pass.evaluate) sum_rows(pass, dx, dx_local).wait();
 }
 
 }  // namespace triax

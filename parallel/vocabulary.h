@@ -8,7 +8,8 @@ namespace triax {
 
 /// The token table [V, H] with its rows cut over the tensor axis: y[t] = table[ids[t]]. A rank looks up the
 /// ids of its rows, others give zero, and one all-reduce makes the sum whole. Backward is local.
-/// (Megatron-LM's VocabParallelEmbedding.)
+/// (Megatron-LM's VocabParallelEmbedding.) With sequence parallelism y and dy are [T/t, H]: a reduce-scatter,
+/// and a gather in the backward; the ids are those of all rows.
 class VocabularyEmbedding {
  public:
   VocabularyEmbedding(std::string name, int64_t vocabulary, int64_t hidden, float init_stddev);
@@ -35,7 +36,8 @@ class VocabularyHead {
 
   /// Adds the tokens' losses to *pass.loss (double, exact; the same on all tensor ranks). Unless
   /// pass.evaluate: dx [T, H] = gradient of loss * pass.loss_scale, summed over the tensor group, and dW
-  /// accumulated.
+  /// accumulated. With sequence parallelism x and dx are [T/t, H]; the targets and the losses are those of
+  /// all rows.
   void loss(Pass& pass, const Tensor& x, const Tensor& dx) const;
   /// This rank's columns of the logits [T, V/t] of x [T, H]; no communication.
   void logits(Pass& pass, const Tensor& x, const Tensor& out) const;

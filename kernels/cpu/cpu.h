@@ -28,6 +28,9 @@ void embedding_backward(Device& device, const EmbeddingBackward& op);
 void position_forward(Device& device, const PositionForward& op);
 void position_backward(Device& device, const PositionBackward& op);
 
+// dropout.cpp
+void dropout(Device& device, const Dropout& op);
+
 // activation.cpp
 void bias_gelu_forward(Device& device, const BiasGeluForward& op);
 void bias_gelu_backward(Device& device, const BiasGeluBackward& op);

@@ -46,17 +46,20 @@ void embedding_backward(Device& device, const EmbeddingBackward& op) {
 }
 
 void position_forward(Device& device, const PositionForward& op) {
-  device.threads().parallel_for(op.b * op.s, rows_per_task(op.h), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) add_row(op.h, op.positions + t % op.s * op.h, op.y + t * op.h);
+  device.threads().parallel_for(op.t, rows_per_task(op.h), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      add_row(op.h, op.positions + (op.first + t) % op.s * op.h, op.y + t * op.h);
   });
 }
 
 void position_backward(Device& device, const PositionBackward& op) {
-  const int64_t rows = rows_per_task(op.h * std::max<int64_t>(op.b, 1));
+  // Tasks own positions: each adds its rows in order.
+  const int64_t sequences = (op.t + op.s - 1) / std::max<int64_t>(op.s, 1);
+  const int64_t rows = rows_per_task(op.h * std::max<int64_t>(sequences, 1));
   device.threads().parallel_for(op.s, rows, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s)
-      for (int64_t b = 0; b < op.b; ++b)
-        add_row(op.h, op.dy + (b * op.s + s) * op.h, op.dpositions + s * op.h);
+      for (int64_t t = (s - op.first % op.s + op.s) % op.s; t < op.t; t += op.s)
+        add_row(op.h, op.dy + t * op.h, op.dpositions + s * op.h);
   });
 }
 

@@ -17,6 +17,7 @@ const Kernels& cpu_kernels() {
       .embedding_backward = cpu::embedding_backward,
       .position_forward = cpu::position_forward,
       .position_backward = cpu::position_backward,
+      .dropout = cpu::dropout,
       .bias_gelu_forward = cpu::bias_gelu_forward,
       .bias_gelu_backward = cpu::bias_gelu_backward,
       .swiglu_forward = cpu::swiglu_forward,

@@ -73,26 +73,6 @@ std::vector<RunConfig> all_schedules(RunConfig config, int pipeline) {
   return list;
 }
 
-void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const std::string& what) {
-  std::string worst;
-  EXPECT_LT(gradient_error(grid.first_gradients, one.first_gradients, &worst), 1e-5) << what << ": " << worst;
-  ASSERT_EQ(grid.losses.size(), one.losses.size());
-  for (size_t s = 0; s < one.losses.size(); ++s)
-    EXPECT_NEAR(grid.losses[s] / one.losses[s], 1.0, 1e-5) << what << ", step " << s + 1;
-}
-
-void expect_identical(const TrainingRecord& a, const TrainingRecord& b, const std::string& what) {
-  EXPECT_EQ(a.losses, b.losses) << what;
-  EXPECT_EQ(a.norms, b.norms) << what;
-  EXPECT_EQ(a.evaluation, b.evaluation) << what;
-  for (const auto& [name, tensor] : b.first_gradients)
-    EXPECT_TRUE(tensor == a.first_gradients.at(name)) << what << ": gradient of " << name;
-  for (const auto& [name, tensor] : b.weights)
-    EXPECT_TRUE(tensor == a.weights.at(name)) << what << ": " << name;
-  for (const auto& [name, tensor] : b.exp_avg_sq)
-    EXPECT_TRUE(tensor == a.exp_avg_sq.at(name)) << what << ": exp_avg_sq of " << name;
-}
-
 // One tensor and data degree: the base grid against one rank, every pipeline degree and ZeRO stage bit for
 // bit against the base.
 void check_grids(Architecture architecture, const std::vector<int>& tensors, const std::vector<int>& datas,

@@ -103,8 +103,17 @@ TEST(Position, ForwardAddsAndBackwardSumsOverTheBatch) {
     for (int threads : {1, 2, 3}) {
       auto device = make_cpu_device(threads);
       Floats y = y0, dp = dp0;
-      cpu_kernels().position_forward(*device, {b, s, h, positions.data(), y.data()});
-      cpu_kernels().position_backward(*device, {b, s, h, dy.data(), dp.data()});
+      cpu_kernels().position_forward(*device, {b * s, s, h, 0, positions.data(), y.data()});
+      cpu_kernels().position_backward(*device, {b * s, s, h, 0, dy.data(), dp.data()});
+      EXPECT_TRUE(same_bits(y, y_truth));
+      EXPECT_TRUE(same_bits(dp, dp_truth));
+      // In two parts, cut in the middle of a sequence: additions keep their order.
+      const int64_t cut = b * s / 2 + 1;
+      y = y0, dp = dp0;
+      for (auto [first, t] : {std::pair{int64_t{0}, cut}, std::pair{cut, b * s - cut}}) {
+        cpu_kernels().position_forward(*device, {t, s, h, first, positions.data(), y.data() + first * h});
+        cpu_kernels().position_backward(*device, {t, s, h, first, dy.data() + first * h, dp.data()});
+      }
       EXPECT_TRUE(same_bits(y, y_truth));
       EXPECT_TRUE(same_bits(dp, dp_truth));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <hdf5.h>
 
 #include <cmath>
@@ -132,6 +133,28 @@ inline double gradient_error(const Tensors& a, const Tensors& b, std::string* wo
     }
   }
   return error;
+}
+
+/// DESIGN section 7, first row: a grid against one rank.
+inline void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const std::string& what) {
+  std::string worst;
+  EXPECT_LT(gradient_error(grid.first_gradients, one.first_gradients, &worst), 1e-5) << what << ": " << worst;
+  ASSERT_EQ(grid.losses.size(), one.losses.size());
+  for (size_t s = 0; s < one.losses.size(); ++s)
+    EXPECT_NEAR(grid.losses[s] / one.losses[s], 1.0, 1e-5) << what << ", step " << s + 1;
+}
+
+/// What must not change a bit.
+inline void expect_identical(const TrainingRecord& a, const TrainingRecord& b, const std::string& what) {
+  EXPECT_EQ(a.losses, b.losses) << what;
+  EXPECT_EQ(a.norms, b.norms) << what;
+  EXPECT_EQ(a.evaluation, b.evaluation) << what;
+  for (const auto& [name, tensor] : b.first_gradients)
+    EXPECT_TRUE(tensor == a.first_gradients.at(name)) << what << ": gradient of " << name;
+  for (const auto& [name, tensor] : b.weights)
+    EXPECT_TRUE(tensor == a.weights.at(name)) << what << ": " << name;
+  for (const auto& [name, tensor] : b.exp_avg_sq)
+    EXPECT_TRUE(tensor == a.exp_avg_sq.at(name)) << what << ": exp_avg_sq of " << name;
 }
 
 }  // namespace triax::test

@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/multiversion.h"
+
+namespace triax::cpu {
+
+namespace {
+
+constexpr int64_t tile_blocks = 64;  // Philox blocks, of 4 words each, that are drawn at once
+
+int64_t rows_per_task(int64_t h) {
+  return std::max<int64_t>(1, 8192 / std::max<int64_t>(h, 1));
+}
+
+/// Word k of block first + j to words[4 * j + k], for `blocks` of them.
+TRIAX_INLINE void draw(const RandomStream& bits, uint64_t first, int64_t blocks, uint32_t* words) {
+  const std::array<uint32_t, 2> key = bits.key();
+  const uint64_t domain = bits.domain();
+#pragma omp simd
+  for (int64_t j = 0; j < blocks; ++j) {
+    const uint64_t block = first + static_cast<uint64_t>(j);
+    const auto four = philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                              static_cast<uint32_t>(domain), static_cast<uint32_t>(domain >> 32)},
+                             key);
+    for (int k = 0; k < 4; ++k) words[4 * j + k] = four[static_cast<size_t>(k)];
+  }
+}
+
+TRIAX_MULTIVERSION void dropout_rows(const Dropout& op, int64_t begin, int64_t end) {
+  uint32_t words[4 * tile_blocks];
+  for (int64_t t = begin; t < end; ++t) {
+    const float *x = op.x + t * op.h, *bias = op.bias;
+    float* y = op.y + t * op.h;
+    for (int64_t at = 0; at < op.h;) {
+      const uint64_t index = op.first + static_cast<uint64_t>(t * op.h + at);
+      const int64_t skip = static_cast<int64_t>(index % 4);
+      const int64_t n = std::min(op.h - at, 4 * tile_blocks - skip);
+      draw(op.bits, index / 4, (skip + n + 3) / 4, words);
+      const uint32_t* drawn = words + skip;
+      const uint32_t threshold = op.threshold;
+      const float scale = op.scale;
+      if (bias) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i)
+          y[at + i] = drawn[i] >= threshold ? (x[at + i] + bias[at + i]) * scale : 0.0F;
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) y[at + i] = drawn[i] >= threshold ? x[at + i] * scale : 0.0F;
+      }
+      at += n;
+    }
+  }
+}
+
+}  // namespace
+
+void dropout(Device& device, const Dropout& op) {
+  device.threads().parallel_for(op.t, rows_per_task(op.h),
+                                [&](int64_t begin, int64_t end) { dropout_rows(op, begin, end); });
+}
+
+}  // namespace triax::cpu
