@@ -82,7 +82,9 @@ std::string Recorder::whereabouts() const {
 }
 
 uint64_t Recorder::begin(const std::string& group, int group_size, const CommCall& call) {
-  count(group, group_size, call);
+  const double bytes = count(group, group_size, call);
+  if (trace_ && trace_->on())
+    traced_[next_] = trace_->open(group, name_of(call.op), {{"bytes", static_cast<int64_t>(bytes)}}, true);
   std::lock_guard lock(mutex_);
   Call entry;
   static_cast<CommCall&>(entry) = call;
@@ -96,13 +98,17 @@ uint64_t Recorder::begin(const std::string& group, int group_size, const CommCal
 }
 
 void Recorder::finish(uint64_t ticket) {
+  if (const auto traced = traced_.find(ticket); traced != traced_.end()) {
+    trace_->close(traced->second);
+    traced_.erase(traced);
+  }
   std::lock_guard lock(mutex_);
   // A call that was started more than a ring ago has lost its place to a newer one.
   if (next_ - ticket <= ring_.size()) ring_[ticket % capacity].done = true;
 }
 
-void Recorder::count(const std::string& group, int group_size, const CommCall& call) {
-  if (call.op == CommOp::split) return;
+double Recorder::count(const std::string& group, int group_size, const CommCall& call) {
+  if (call.op == CommOp::split) return 0;
   const int64_t bytes = call.count * static_cast<int64_t>(size_of(call.dtype));
   const int64_t n = group_size;
   int64_t numerator = 0;
@@ -128,6 +134,7 @@ void Recorder::count(const std::string& group, int group_size, const CommCall& c
   entry.denominator = common;
   entry.calls += 1;
   entry.bytes = static_cast<double>(entry.numerator) / static_cast<double>(common);
+  return static_cast<double>(numerator) / static_cast<double>(n);
 }
 
 }  // namespace triax

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "core/trace.h"
 
 namespace triax {
 
@@ -61,14 +62,25 @@ class Recorder {
   uint64_t begin(const std::string& group, int group_size, const CommCall& call);
   void finish(uint64_t ticket);
 
+  /// Calls that begin while `trace` is on become spans, from begin() to finish(), on the track of their
+  /// group, with the number of bytes that the rank sends; calls under way are forgotten when another one is
+  /// set. Null: none.
+  void set_trace(Trace* trace) {
+    trace_ = trace;
+    traced_.clear();
+  }
+
  private:
   static constexpr size_t capacity = 256;
-  void count(const std::string& group, int group_size, const CommCall& call);
+  /// Adds the call to the ledger; returns what it sends, in bytes.
+  double count(const std::string& group, int group_size, const CommCall& call);
 
   std::map<std::pair<std::string, CommOp>, Entry> ledger_;
   mutable std::mutex mutex_;  // of the ring: other ranks look at it when something hangs
   std::vector<Call> ring_;
   uint64_t next_ = 0;
+  Trace* trace_ = nullptr;
+  std::map<uint64_t, int64_t> traced_;  // ticket -> span, of calls under way
 };
 
 }  // namespace triax

@@ -89,7 +89,7 @@ Pass Stage::pass_of(const Action& action) const {
 
 void Stage::run(const Run& run) {
   run_ = run;
-  execute(program().actions, *this);
+  execute(program().actions, *this, trace_);
   out_forward_.finish();
   out_backward_.finish();
 }
@@ -110,11 +110,22 @@ void Stage::recv_forward(const Action& action) {
   context_->mesh.pp_forward().recv(chunk_of(action).input(*context_, slot_of(action)), stage_before()).wait();
 }
 
+void Stage::make_room(const Action& action) {
+  const Chunk& chunk = chunk_of(action);
+  if (action.kind == ActionKind::forward) {
+    // What the chunk before has left there is its input.
+    if (alone() && !chunk.first()) chunk.set_input(*context_, slot_of(action), outgoing_);
+    if (!chunk.last()) outgoing_ = out_forward_.take();
+  } else {
+    if (alone()) incoming_gradient_ = outgoing_gradient_;  // as the next chunk has left it
+    if (!chunk.first()) outgoing_gradient_ = out_backward_.take();
+    if (alone()) out_backward_.sent({});
+  }
+}
+
 void Stage::forward(const Action& action) {
   Chunk& chunk = chunk_of(action);
   Pass pass = pass_of(action);
-  if (alone() && !chunk.first()) chunk.set_input(*context_, pass.slot, outgoing_);
-  if (!chunk.last()) outgoing_ = out_forward_.take();
   chunk.forward(pass, chunk.last() ? Tensor() : outgoing_);
 }
 
@@ -132,9 +143,6 @@ void Stage::run_backward(const Action& action, bool weights_now) {
   Chunk& chunk = chunk_of(action);
   Pass pass = pass_of(action);
   pass.weights_now = weights_now;
-  if (alone()) incoming_gradient_ = outgoing_gradient_;  // as the next chunk has left it
-  if (!chunk.first()) outgoing_gradient_ = out_backward_.take();
-  if (alone()) out_backward_.sent({});
   chunk.backward_input(pass, chunk.last() ? Tensor() : incoming_gradient_,
                        chunk.first() ? Tensor() : outgoing_gradient_);
 }

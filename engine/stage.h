@@ -42,12 +42,15 @@ class Stage final : public StageOperations {
     int64_t step = 0;
     int64_t first_sequence = 0;
   };
+  /// Every action of later runs goes into `trace` while that is on; null: none.
+  void set_trace(Trace* trace) { trace_ = trace; }
   /// Runs the training schedule, or with run.evaluate the evaluation, to its end: all messages sent have been
   /// received when it returns.
   void run(const Run& run);
   /// Forward of one micro-batch for its logits [B * S, V]; only with one stage and one tensor rank.
   void logits(const Tensor& ids, const Tensor& logits);
 
+  void make_room(const Action& action) override;
   void recv_forward(const Action& action) override;
   void forward(const Action& action) override;
   void send_forward(const Action& action) override;
@@ -96,6 +99,7 @@ class Stage final : public StageOperations {
   Outbox out_forward_, out_backward_;
   Tensor outgoing_, outgoing_gradient_, incoming_gradient_;
   Run run_;
+  Trace* trace_ = nullptr;
 };
 
 }  // namespace triax

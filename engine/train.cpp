@@ -19,6 +19,7 @@
 #include "engine/resume.h"
 #include "engine/run_folder.h"
 #include "engine/saver.h"
+#include "engine/step_trace.h"
 #include "engine/tensorboard.h"
 #include "model/gpt.h"
 
@@ -41,6 +42,7 @@ class Run {
         world_(world),
         stop_(stop),
         request_(request),
+        one_host_(local_size == world.size()),
         folder_(config, world),
         log_(folder_.log_path(world.rank()), world.rank()),
         device_(make_cpu_device(compute_threads(config, local_size))),
@@ -69,6 +71,8 @@ class Run {
   StepMetrics one_step(int64_t step);
   double validate();
   void dump_step_batch(int64_t step, const int32_t* rows);
+  void begin_trace(int64_t step);
+  void end_trace(int64_t step);
   Votes my_votes();
   bool voted(Vote vote) const { return votes_[static_cast<size_t>(vote)] > 0; }
 
@@ -76,11 +80,13 @@ class Run {
   Communicator& world_;
   const StopFlag& stop_;
   TrainRequest request_;
+  bool one_host_;
   RunFolder folder_;
   Log log_;
   std::unique_ptr<Device> device_;
   Mesh mesh_;
   RankPlan plan_;
+  Trace trace_;
   Trainer trainer_;
   JobData data_;
   DataFingerprints fingerprints_;
@@ -94,6 +100,7 @@ class Run {
   int64_t step_ = 0, consumed_samples_ = 0;
   int64_t saved_step_ = -1;  // the checkpoint that the run resumed from, if it is one of its own
   int saves_seen_ = 0;       // of StopFlag::saves
+  int64_t traced_step_ = -1;
   double last_loss_ = 0;
   Votes votes_{};
 };
@@ -187,6 +194,29 @@ void Run::dump_step_batch(int64_t step, const int32_t* rows) {
              mine.global_batch, config_.training.sequence_length);
 }
 
+void Run::begin_trace(int64_t step) {
+  if (step != traced_step_) return;
+  start_together(trace_, world_, one_host_);
+  trainer_.set_trace(&trace_);
+}
+
+void Run::end_trace(int64_t step) {
+  if (step != traced_step_) return;
+  trace_.stop();
+  trainer_.set_trace(nullptr);
+  const std::string path = folder_.trace_path(step, world_.rank());
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  collectively(world_, [&] {
+    if (leads()) std::filesystem::remove_all(folder);  // of a run on another grid, perhaps
+  });
+  collectively(world_, [&] {
+    write_trace(path, trace_, step, mesh_.grid(), world_.rank(), trainer_.schedule().shape);
+  });
+  if (leads())
+    console_->say(fmt::format("traces of step {} are in {}; `triax plan JOB --trace` draws them", step,
+                              folder.string()));
+}
+
 double Run::validate() {
   const TrainingConfig& t = config_.training;
   const BatchRows mine = rows_of_this_rank();
@@ -209,9 +239,14 @@ StepMetrics Run::one_step(int64_t step) {
   auto listed = [step](const std::vector<int64_t>& steps) {
     return std::find(steps.begin(), steps.end(), step) != steps.end();
   };
+  begin_trace(step);
+  TracePhases phase(&trace_, "step");
+  phase.begin("read batch");
   const auto rows = loader_.next(consumed_samples_);
   if (listed(config_.debug.dump_batches_at)) dump_step_batch(step, rows.data());
+  phase.begin("copy batch");
   trainer_.load_batch(rows.data());
+  phase.end();
   trainer_.on_gradients(listed(config_.debug.dump_gradients_at) ? std::function<void()>([&] {
     dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
   })
@@ -235,6 +270,7 @@ StepMetrics Run::one_step(int64_t step) {
   int64_t peak = static_cast<int64_t>(trainer_.peak_bytes());
   world_.all_reduce(Tensor::of(&peak, {1}), Tensor::of(&peak, {1}), ReduceOp::max).wait();
   m.peak_bytes = peak;
+  end_trace(step);
   return m;
 }
 
@@ -274,6 +310,8 @@ Outcome Run::train() {
   if (config_.checkpoint.save_initial) saver_->save(position(), step_ >= steps);
   if (step_ >= steps && leads())
     console_->say(fmt::format("step {} of {} is done: nothing left to do", step_, steps));
+  // The second step: the first one pays for memory that nobody has touched before.
+  if (config_.logging.trace && step_ < steps) traced_step_ = std::min(step_ + 2, steps);
   while (step_ < steps) {
     StepMetrics metrics;
     try {

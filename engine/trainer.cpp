@@ -111,15 +111,21 @@ void Trainer::load_batch(const int32_t* rows) {
 StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
   ExactSum loss, squared_norm;
+  TracePhases phase(trace_, "step");
+  phase.begin("zero gradients");
   params_.zero_grads();
+  phase.begin("forward and backward");
   stage_->run({.micro_batches = &batch_,
                .loss_scale = loss_scale_,
                .loss = &loss,
                .seed = static_cast<uint64_t>(config_.seed),
                .step = step,
                .first_sequence = mesh_.coordinate("dp") * rows_per_step()});
+  phase.begin("reduce gradients");
   optimizer_->sync_gradients();
+  phase.begin("gradient norm");
   optimizer_->add_squared_norm(squared_norm);
+  phase.begin("sums over all ranks");
   const Totals totals = sum_over_ranks(loss, squared_norm, my_votes ? my_votes() : Votes{});
   const double tokens =
       static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
@@ -135,9 +141,16 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
             "newest checkpoint with a smaller optimizer.lr or a longer lr_schedule.warmup_steps",
             step, result.loss, result.grad_norm));
   result.learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps);
+  phase.begin("update weights");
   optimizer_->update(step, result.learning_rate,
                      clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
   return result;
+}
+
+void Trainer::set_trace(Trace* trace) {
+  trace_ = trace;
+  stage_->set_trace(trace);
+  mesh_.world().recorder().set_trace(trace);
 }
 
 void Trainer::evaluate(ExactSum& sum) {

@@ -70,6 +70,10 @@ class Trainer {
   Stage& stage() { return *stage_; }
   Device& device() { return device_; }
 
+  /// Later steps tell what they do when in `trace`, while that is on: the phases of the step on the track
+  /// "step", the schedule's actions, and the rank's communication by group. Null: nothing.
+  void set_trace(Trace* trace);
+
   /// Called between the gradients' reduction and the update; for dumps.
   void on_gradients(std::function<void()> hook) { gradient_hook_ = std::move(hook); }
 
@@ -105,6 +109,7 @@ class Trainer {
   Arena inputs_, snapshot_;
   MicroBatches batch_;
   float loss_scale_;
+  Trace* trace_ = nullptr;
   std::function<void()> gradient_hook_;
 };
 

@@ -15,7 +15,6 @@ std::vector<std::string> unsupported(const RunConfig& c) {
   const auto& t = c.training;
   refuse(t.precision != "fp32", "training.precision: " + t.precision, "fp32");
   refuse(t.device == "cuda", "training.device: cuda", "auto or cpu");
-  refuse(c.logging.trace, "logging.trace: true", "false");
   for (const auto* sources : {&c.data.train, &c.data.validation})
     for (const DataSource& s : *sources)
       refuse(!s.path.empty() && std::filesystem::path(s.path).extension() != ".txt", "data: " + s.path,

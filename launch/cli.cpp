@@ -11,6 +11,7 @@
 #include "engine/report.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
+#include "launch/plan_schedule.h"
 
 namespace triax {
 
@@ -111,9 +112,13 @@ class CommandLine {
   void add_plan() {
     CLI::App* command = app_.add_subcommand(
         "plan", "grid, memory per rank, bytes per step and schedule of a job; runs nothing");
-    add_job(*command, plan_.job);
+    add_job(*command, plan_.job, false);
+    add_schedule_options(*command, plan_.schedule);
     command->add_flag("--json", plan_.json, "machine-readable, with the effective configuration");
-    command->footer("Example:\n  triax plan examples/demo.yaml --ranks 8");
+    command->footer(
+        "Example:\n"
+        "  triax plan examples/demo.yaml --ranks 8 --svg schedule.svg\n"
+        "  triax plan --schedule zb-h1 --stages 8 --micro-batches 24 --times 18.522,18.086,9.337,0.601");
     command->final_callback([this] { run_ = [this] { return plan(plan_); }; });
   }
 

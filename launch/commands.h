@@ -21,6 +21,15 @@ struct JobArguments {
   int ranks = 0;  ///< 0: not given
 };
 
+/// What `triax plan` is told about schedules.
+struct ScheduleOptions {
+  std::string name;  ///< of a schedule without a job; empty: the job's
+  int stages = 0, micro_batches = 0, virtual_stages = 1;
+  std::string times;  ///< "F,B,W" or "F,B,W,C" in milliseconds; empty: not told
+  std::string svg;    ///< file for the picture
+  std::string trace;  ///< folder of a measured step to be drawn beside it
+};
+
 struct TrainOptions {
   JobArguments job;
   bool accept_changes = false;
@@ -34,10 +43,12 @@ int train(const TrainOptions& options);
 
 struct PlanOptions {
   JobArguments job;
+  ScheduleOptions schedule;
   bool json = false;
 };
 
-/// Prints what a job would use: grid, memory per rank, bytes per step, schedule. Runs nothing.
+/// Prints what a job would use: grid, memory per rank, bytes per step, schedule; or what a schedule without a
+/// job would. Runs nothing.
 int plan(const PlanOptions& options);
 
 /// Trains the job, shrunk, on its grid and on one rank, ranks as threads of this process, and prints what

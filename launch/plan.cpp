@@ -7,9 +7,8 @@
 
 #include "engine/job.h"
 #include "launch/commands.h"
+#include "launch/plan_schedule.h"
 #include "model/gpt.h"
-#include "pipeline/schedule.h"
-#include "pipeline/simulate.h"
 
 namespace triax {
 
@@ -23,10 +22,10 @@ struct JobPlan {
   int64_t micro_batches = 0;
   std::vector<std::vector<std::array<int, 2>>> layers;  // of each stage and chunk, first and end
   std::vector<RankPlan> stages;
-  double bubble = 0;  // with backward twice as long as forward, messages free
+  SchedulePlan schedule;
 };
 
-JobPlan make_plan(const RunConfig& config) {
+JobPlan make_plan(const RunConfig& config, const ScheduleOptions& schedule) {
   JobPlan plan;
   plan.config = config;
   const ParallelConfig& p = config.parallel;
@@ -39,10 +38,7 @@ JobPlan make_plan(const RunConfig& config) {
   const Grid grid = grid_of(config);
   for (int stage = 0; stage < p.pipeline; ++stage)
     plan.stages.push_back(plan_rank(config, grid.with(0, "pp", stage)));
-  plan.bubble =
-      simulate(
-          make_schedule({p.schedule, p.pipeline, p.virtual_stages, static_cast<int>(plan.micro_batches)}), {})
-          .bubble;
+  plan.schedule = plan_schedule(config, schedule);
   return plan;
 }
 
@@ -56,7 +52,8 @@ Json to_json(const JobPlan& plan) {
   json["flops_per_token"] = flops_per_token(c.model, c.training.sequence_length);
   json["tokens_per_step"] = c.training.global_batch_size * c.training.sequence_length;
   json["micro_batches"] = plan.micro_batches;
-  json["bubble"] = plan.bubble;
+  json["bubble"] = plan.schedule.timeline.bubble;
+  json["schedule"] = to_json(plan.schedule);
   size_t peak = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const RankPlan& rank = plan.stages[s];
@@ -116,9 +113,17 @@ void print_bytes(const JobPlan& plan) {
 }  // namespace
 
 int plan(const PlanOptions& options) {
+  const bool job = !options.job.files.empty();
+  if (!job && options.schedule.name.empty())
+    fail_usage("JOB.yaml is required, or --schedule for a schedule without a job");
+  if (!job) return plan_schedule_alone(options.schedule, options.json);
+  if (!options.schedule.name.empty())
+    fail_usage("--schedule is for a schedule without a job; say --set parallel.schedule={} for this one",
+               options.schedule.name);
   const RunConfig config = load_job(options.job.files, options.job.sets, {0, options.job.ranks});
-  const JobPlan plan = make_plan(config);
+  const JobPlan plan = make_plan(config, options.schedule);
   if (options.json) {
+    draw_schedule(plan.schedule, options.schedule);
     fmt::print("{}\n", to_json(plan).dump(2));
     return exit_done;
   }
@@ -129,10 +134,9 @@ int plan(const PlanOptions& options) {
              flops_per_token(m, config.training.sequence_length),
              config.training.global_batch_size * config.training.sequence_length);
   fmt::print("\n{}", group_table(grid_of(config)));
-  fmt::print(
-      "\nschedule {}: {} micro-batches of {} sequences per data rank; bubble {:.1f} % when a backward takes "
-      "two forwards\n",
-      config.parallel.schedule, plan.micro_batches, config.training.micro_batch_size, 100 * plan.bubble);
+  fmt::print("\n{} micro-batches of {} sequences per data rank\n", plan.micro_batches,
+             config.training.micro_batch_size);
+  show_schedule(plan.schedule, options.schedule);
   print_stages(plan);
   print_bytes(plan);
   return exit_done;

@@ -17,13 +17,16 @@ double layer_work(const ModelConfig& m) {
   return attention + h * m.intermediate_size * (m.architecture == Architecture::llama ? 3 : 2);
 }
 
+double head_work(const ModelConfig& m) {
+  return static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size);
+}
+
 }  // namespace
 
 std::vector<int> split_layers(const ModelConfig& model, int parts) {
   const int layers = static_cast<int>(model.num_hidden_layers);
   check(parts >= 1 && parts <= layers, "{} layers can't be cut into {} parts", layers, parts);
-  const double layer = layer_work(model);
-  const double head = static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  const double layer = layer_work(model), head = head_work(model);
   auto work = [&](int part, int count) { return count * layer + (part == parts - 1 ? head : 0.0); };
 
   // The last part takes as many layers as make the largest part smallest; the others share the rest evenly,
@@ -43,6 +46,15 @@ std::vector<int> split_layers(const ModelConfig& model, int parts) {
   }
   first.push_back(layers);
   return first;
+}
+
+std::vector<PartWork> part_work(const ModelConfig& model, int parts) {
+  const std::vector<int> first = split_layers(model, parts);
+  std::vector<PartWork> work;
+  for (size_t part = 0; part + 1 < first.size(); ++part)
+    work.push_back({(first[part + 1] - first[part]) * layer_work(model), 0});
+  work.back().head = head_work(model);
+  return work;
 }
 
 std::vector<std::unique_ptr<Module>> make_part(const ModelConfig& model, int part, int parts, int tensor) {

@@ -14,6 +14,14 @@ namespace triax {
 /// evenly. Requires parts <= num_hidden_layers.
 std::vector<int> split_layers(const ModelConfig& model, int parts);
 
+/// What a part of the model has to multiply for a token: matrix elements of its layers and of the head, which
+/// only the last part has.
+struct PartWork {
+  double layers = 0, head = 0;
+};
+/// The work of each part of split_layers().
+std::vector<PartWork> part_work(const ModelConfig& model, int parts);
+
 /// The ordered modules of part `part` of `parts`: the first begins with the embedding, the last ends with the
 /// head.
 std::vector<std::unique_ptr<Module>> make_part(const ModelConfig& model, int part, int parts, int tensor);

@@ -31,6 +31,7 @@ struct ScheduleShape {
   int stages = 1;
   int virtual_stages = 1;
   int micro_batches = 1;
+  bool operator==(const ScheduleShape&) const = default;
 };
 
 /// The lists of actions of all stages. Model part 0 has no recv_forward and no send_backward, the last part

@@ -2,7 +2,8 @@
 
 #include <vector>
 
-#include "pipeline/action.h"
+#include "core/trace.h"
+#include "pipeline/simulate.h"
 
 namespace triax {
 
@@ -11,6 +12,9 @@ namespace triax {
 class StageOperations {
  public:
   virtual ~StageOperations() = default;
+  /// Waits until the buffer that the action's result goes into is free: called before each forward and each
+  /// backward or backward_input, so that their own time is work alone.
+  virtual void make_room(const Action&) {}
   virtual void recv_forward(const Action& action) = 0;
   virtual void forward(const Action& action) = 0;
   virtual void send_forward(const Action& action) = 0;
@@ -21,7 +25,11 @@ class StageOperations {
   virtual void send_backward(const Action& action) = 0;
 };
 
-/// Runs one stage's list of actions, in order.
-void execute(const std::vector<Action>& actions, StageOperations& stage);
+/// Runs one stage's list of actions, in order. A trace that is on gets a span for each, on the track
+/// "pipeline", with the numbers micro_batch and chunk; waits for room are spans named make_room.
+void execute(const std::vector<Action>& actions, StageOperations& stage, Trace* trace = nullptr);
+
+/// The work among the spans that execute() has left in a trace: a stage of a measured Timeline.
+std::vector<Span> work_of(const Trace& trace);
 
 }  // namespace triax

@@ -85,10 +85,32 @@ double axis_step(double range, int wanted) {
 
 // Places of the picture, in pixels.
 struct Frame {
-  double left = 70, top = 40, row = 30, width;
-  double begin, scale;  // ms at the left edge, pixels per ms
+  double left = 190, title = 30, row = 30, axis = 34, width = 1200;
+  std::string unit;
+  double scale = 1;  // pixels per unit of time
+  double begin = 0;  // time at the left edge, of the panel that is drawn
+  double top = 0;    // of that panel's rows
   double x(double time) const { return left + (time - begin) * scale; }
+  double bottom(const Panel& panel) const {
+    return top + row * static_cast<double>(panel.timeline.stages.size());
+  }
 };
+
+struct Range {
+  double begin = 0, end = 0;
+};
+
+Range range_of(const Timeline& timeline) {
+  Range range;
+  bool any = false;
+  for (const auto& spans : timeline.stages)
+    for (const Span& span : spans) {
+      range.begin = any ? std::min(range.begin, span.start) : span.start;
+      range.end = any ? std::max(range.end, span.end) : span.end;
+      any = true;
+    }
+  return range;
+}
 
 using Out = std::back_insert_iterator<std::string>;
 
@@ -96,10 +118,10 @@ void draw_span(Out out, const Span& span, const ScheduleShape& shape, const Fram
   const double x = frame.x(span.start), width = (span.end - span.start) * frame.scale, height = frame.row - 6;
   fmt::format_to(out,
                  R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{:.1f}" fill="{}" stroke="#fff" )"
-                 R"(stroke-width="0.5"><title>{}: {:.3f} to {:.3f} ms</title></rect>)"
+                 R"(stroke-width="0.5"><title>{}: {:.3f} to {:.3f} {}</title></rect>)"
                  "\n",
                  x, y, width, height, colour_of(span.action, shape), describe(span.action, shape), span.start,
-                 span.end);
+                 span.end, frame.unit);
   const std::string label = label_of(span.action, shape);
   constexpr double character = 6.5;
   if (width > character * static_cast<double>(label.size()))
@@ -109,21 +131,42 @@ void draw_span(Out out, const Span& span, const ScheduleShape& shape, const Fram
                    x + width / 2, y + height / 2 + 4, label);
 }
 
-void draw_axis(Out out, const Frame& frame, double range, double y) {
+void draw_axis(Out out, const Frame& frame, double range, double bottom) {
   const double step = axis_step(range, 10);
   for (int mark = 0; mark * step <= range * (1 + 1e-9); ++mark) {
     const double x = frame.x(frame.begin + mark * step);
     fmt::format_to(out,
                    R"(<line x1="{0:.2f}" y1="{1:.1f}" x2="{0:.2f}" y2="{2:.1f}" stroke="#ccc"/>)"
-                   R"(<text x="{0:.2f}" y="{3:.1f}" text-anchor="middle">{4:g} ms</text>)"
+                   R"(<text x="{0:.2f}" y="{3:.1f}" text-anchor="middle">{4:g} {5}</text>)"
                    "\n",
-                   x, frame.top, y, y + 14, mark * step);
+                   x, frame.top, bottom, bottom + 14, mark * step, frame.unit);
+  }
+}
+
+void draw_panel(Out out, const Panel& panel, const Frame& frame, double range) {
+  const Timeline& timeline = panel.timeline;
+  fmt::format_to(out,
+                 R"(<text x="{:.0f}" y="{:.1f}" font-size="15">{}</text>)"
+                 "\n",
+                 frame.left, frame.top - 10, escaped(panel.title));
+  draw_axis(out, frame, range, frame.bottom(panel));
+  for (size_t stage = 0; stage < timeline.stages.size(); ++stage) {
+    const double y = frame.top + frame.row * static_cast<double>(stage) + 3;
+    std::string label = fmt::format("stage {}", stage);
+    if (stage < panel.kept.size()) label += fmt::format(", keeps {}", panel.kept[stage]);
+    if (stage < timeline.stage_bubbles.size())
+      label += fmt::format(", idle {:.1f} %", 100 * timeline.stage_bubbles[stage]);
+    fmt::format_to(out,
+                   R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>)"
+                   "\n",
+                   frame.left - 8, y + frame.row / 2 + 1, label);
+    for (const Span& span : timeline.stages[stage]) draw_span(out, span, timeline.shape, frame, y);
   }
 }
 
 }  // namespace
 
-std::string render_text(const Schedule& schedule, int columns) {
+std::string render_text(const Schedule& schedule, int columns, int blocks) {
   const ScheduleShape& shape = schedule.shape;
   // A chunk takes 1 / virtual_stages of a stage's time, so this makes each F, B and W one unit long.
   const double unit = shape.virtual_stages;
@@ -141,7 +184,14 @@ std::string render_text(const Schedule& schedule, int columns) {
   const int per_block = std::max<int>(1, (columns - static_cast<int>(heading)) / static_cast<int>(cell));
 
   std::string text;
-  for (int first = 0; first < units; first += per_block) {
+  const int all = (units + per_block - 1) / per_block, left_out = std::max(0, all - blocks);
+  for (int block = 0; block < all; ++block) {
+    const int first = block * per_block;
+    if (left_out > 0 && block == blocks - 1) {
+      text += fmt::format("\n... and {} times as long in between\n", left_out);
+      block += left_out - 1;
+      continue;
+    }
     if (first > 0) text += '\n';
     for (int stage = 0; stage < shape.stages; ++stage) {
       const std::vector<std::string> cells = cells_of(timeline.stages[stage], shape, units);
@@ -156,21 +206,17 @@ std::string render_text(const Schedule& schedule, int columns) {
   return text;
 }
 
-std::string render_svg(const Timeline& timeline, const std::string& title) {
-  double begin = 0, end = 0;
-  bool any = false;
-  for (const auto& spans : timeline.stages)
-    for (const Span& span : spans) {
-      begin = any ? std::min(begin, span.start) : span.start;
-      end = any ? std::max(end, span.end) : span.end;
-      any = true;
-    }
+std::string render_svg(const std::vector<Panel>& panels, const std::string& unit) {
   Frame frame;
-  frame.width = 1200;
-  frame.begin = begin;
-  const double range = end > begin ? end - begin : 1;
+  frame.unit = escaped(unit);
+  double range = 0, height = 10;
+  for (const Panel& panel : panels) {
+    const Range r = range_of(panel.timeline);
+    range = std::max(range, r.end - r.begin);
+    height += frame.title + frame.row * static_cast<double>(panel.timeline.stages.size()) + frame.axis;
+  }
+  if (!(range > 0)) range = 1;
   frame.scale = frame.width / range;
-  const double bottom = frame.top + frame.row * static_cast<double>(timeline.stages.size());
 
   std::string svg;
   const Out out(svg);
@@ -179,18 +225,13 @@ std::string render_svg(const Timeline& timeline, const std::string& title) {
                  R"(viewBox="0 0 {0:.0f} {1:.0f}" font-family="sans-serif" font-size="11">)"
                  "\n"
                  R"(<rect width="100%" height="100%" fill="#fff"/>)"
-                 "\n"
-                 R"(<text x="{2:.0f}" y="24" font-size="15">{3}</text>)"
                  "\n",
-                 frame.left + frame.width + 40, bottom + 30, frame.left, escaped(title));
-  draw_axis(out, frame, range, bottom);
-  for (size_t stage = 0; stage < timeline.stages.size(); ++stage) {
-    const double y = frame.top + frame.row * static_cast<double>(stage) + 3;
-    fmt::format_to(out,
-                   R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">stage {}</text>)"
-                   "\n",
-                   frame.left - 8, y + frame.row / 2 + 1, stage);
-    for (const Span& span : timeline.stages[stage]) draw_span(out, span, timeline.shape, frame, y);
+                 frame.left + frame.width + 40, height);
+  for (const Panel& panel : panels) {
+    frame.top += frame.title;
+    frame.begin = range_of(panel.timeline).begin;
+    draw_panel(out, panel, frame, range);
+    frame.top = frame.bottom(panel) + frame.axis;
   }
   svg += "</svg>\n";
   return svg;

@@ -217,6 +217,12 @@ std::string_view name_of(ActionKind kind) {
   return "unknown action";
 }
 
+std::optional<ActionKind> kind_of(std::string_view name) {
+  for (int kind = 0; kind <= static_cast<int>(ActionKind::send_backward); ++kind)
+    if (name_of(static_cast<ActionKind>(kind)) == name) return static_cast<ActionKind>(kind);
+  return std::nullopt;
+}
+
 std::string describe(const Action& action, const ScheduleShape& shape) {
   std::string text = fmt::format("{} of micro-batch {}", name_of(action.kind), action.micro_batch);
   if (shape.virtual_stages > 1) text += fmt::format(", chunk {}", action.chunk);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,8 @@ bool is_compute(ActionKind kind);
 
 /// "recv_forward", ...
 std::string_view name_of(ActionKind kind);
+/// The kind of this name; nothing for other words.
+std::optional<ActionKind> kind_of(std::string_view name);
 
 /// "send_forward of micro-batch 3", with the chunk named where a stage has several.
 std::string describe(const Action& action, const ScheduleShape& shape);

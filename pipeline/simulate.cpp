@@ -27,9 +27,9 @@ double duration(ActionKind kind, const ActionTimes& times) {
 // Stages advance as far as their messages let them, until all have ended.
 class Clocks {
  public:
-  Clocks(const Schedule& schedule, const ActionTimes& times)
+  Clocks(const Schedule& schedule, const std::vector<ActionTimes>& parts)
       : schedule_(schedule),
-        times_(times),
+        parts_(parts),
         channels_(schedule),
         sent_(channels_.all().size()),
         received_(channels_.all().size(), 0),
@@ -57,14 +57,15 @@ class Clocks {
   bool step(int stage) {
     const Action& action = schedule_.stages[stage][at_[stage]];
     const int channel = channels_.of(stage, action.kind);
+    const ActionTimes& times = parts_[model_part(schedule_.shape, stage, action.chunk)];
     if (is_send(action.kind)) {
-      sent_[channel].push_back(now_[stage]);
+      sent_[channel].push_back(now_[stage] + times.message);
     } else if (is_receive(action.kind)) {
       if (received_[channel] == sent_[channel].size()) return false;
-      now_[stage] = std::max(now_[stage], sent_[channel][received_[channel]++] + times_.message);
+      now_[stage] = std::max(now_[stage], sent_[channel][received_[channel]++]);
     } else {
       const double start = now_[stage];
-      now_[stage] += duration(action.kind, times_) / schedule_.shape.virtual_stages;
+      now_[stage] += duration(action.kind, times);
       timeline_.stages[stage].push_back({action, start, now_[stage]});
     }
     ++at_[stage];
@@ -72,9 +73,9 @@ class Clocks {
   }
 
   const Schedule& schedule_;
-  const ActionTimes& times_;
+  const std::vector<ActionTimes>& parts_;
   Channels channels_;
-  std::vector<std::vector<double>> sent_;  // per channel, when each message left
+  std::vector<std::vector<double>> sent_;  // per channel, when each message arrives
   std::vector<size_t> received_;           // per channel, how many were taken
   std::vector<size_t> at_;
   std::vector<double> now_;
@@ -83,17 +84,61 @@ class Clocks {
 
 }  // namespace
 
-Timeline simulate(const Schedule& schedule, const ActionTimes& times) {
-  Timeline timeline = Clocks(schedule, times).run();
+void measure(Timeline& timeline) {
+  double first = 0, last = 0, all_work = 0;
+  bool any = false;
+  std::vector<double> work;
+  timeline.cost = 0;
   for (const auto& spans : timeline.stages) {
+    double sum = 0;
+    for (const Span& span : spans) sum += span.end - span.start;
+    work.push_back(sum);
+    all_work += sum;
     if (spans.empty()) continue;
-    timeline.makespan = std::max(timeline.makespan, spans.back().end);  // the first start of all is 0
+    first = any ? std::min(first, spans.front().start) : spans.front().start;
+    last = any ? std::max(last, spans.back().end) : spans.back().end;
+    any = true;
     timeline.cost = std::max(timeline.cost, spans.back().end - spans.front().start);
   }
-  const double work =
-      schedule.shape.micro_batches * (times.forward + times.backward_input + times.backward_weight);
-  timeline.bubble = timeline.cost > 0 ? (timeline.cost - work) / timeline.cost : 0;
+  timeline.makespan = last - first;
+  const auto idle = [&](double busy) {
+    return timeline.cost > 0 ? (timeline.cost - busy) / timeline.cost : 0;
+  };
+  timeline.stage_bubbles.clear();
+  for (double busy : work) timeline.stage_bubbles.push_back(idle(busy));
+  timeline.bubble = idle(work.empty() ? 0 : all_work / static_cast<double>(work.size()));
+}
+
+Timeline simulate(const Schedule& schedule, const std::vector<ActionTimes>& parts) {
+  const int expected = schedule.shape.stages * schedule.shape.virtual_stages;
+  check(static_cast<int>(parts.size()) == expected, "times of {} parts of a model that is cut into {}",
+        parts.size(), expected);
+  Timeline timeline = Clocks(schedule, parts).run();
+  measure(timeline);
   return timeline;
+}
+
+Timeline simulate(const Schedule& schedule, const ActionTimes& times) {
+  ActionTimes share = times;
+  for (double* t : {&share.forward, &share.backward_input, &share.backward_weight})
+    *t /= schedule.shape.virtual_stages;
+  return simulate(schedule,
+                  std::vector<ActionTimes>(
+                      static_cast<size_t>(schedule.shape.stages * schedule.shape.virtual_stages), share));
+}
+
+std::vector<ActionTimes> mean_times(const Timeline& timeline) {
+  const ScheduleShape& shape = timeline.shape;
+  std::vector<ActionTimes> parts(static_cast<size_t>(shape.stages * shape.virtual_stages), {0, 0, 0, 0});
+  for (int stage = 0; stage < static_cast<int>(timeline.stages.size()); ++stage)
+    for (const Span& span : timeline.stages[stage]) {
+      ActionTimes& times = parts.at(model_part(shape, stage, span.action.chunk));
+      double& sum = span.action.kind == ActionKind::forward           ? times.forward
+                    : span.action.kind == ActionKind::backward_weight ? times.backward_weight
+                                                                      : times.backward_input;
+      sum += (span.end - span.start) / shape.micro_batches;
+    }
+  return parts;
 }
 
 }  // namespace triax

@@ -315,8 +315,8 @@ TEST_F(JobTest, EveryViolationAtOnce) {
 }
 
 TEST_F(JobTest, WhatThisVersionCannotDoIsRefusedByName) {
-  for (const char* set : {"training.precision=bf16", "training.device=cuda", "logging.trace=true",
-                          "data.train=[{path: tokens.bin}]"}) {
+  for (const char* set :
+       {"training.precision=bf16", "training.device=cuda", "data.train=[{path: tokens.bin}]"}) {
     const RunConfig allowed = load();
     EXPECT_TRUE(unsupported(allowed).empty());
     const auto list = problems({set});

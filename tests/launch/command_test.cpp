@@ -103,6 +103,25 @@ TEST_F(CommandTest, HelpHasAnExampleEverywhere) {
   EXPECT_EQ(run({"--help"}).status, 0);
 }
 
+TEST_F(CommandTest, ATracedStepIsDrawnBesideThePlan) {
+  const Result train = run({"train", "job.yaml", "--set", "logging.trace=true"});
+  EXPECT_EQ(train.status, 0) << train.err;
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_TRUE(
+        fs::exists(dir_ / "run/traces/step-00000002" / ("rank-0000" + std::to_string(rank) + ".json")));
+  const Result plan = run({"plan", "job.yaml", "--svg", "picture.svg", "--trace", "run"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_NE(plan.out.find("step 2 measured: bubble "), std::string::npos) << plan.out;
+  const std::string picture = read(dir_ / "picture.svg");
+  EXPECT_NE(picture.find("planned, with the measured mean times: 1f1b, 2 stages, 4 micro-batches"),
+            std::string::npos);
+  EXPECT_NE(picture.find("measured, step 2: 1f1b"), std::string::npos);
+  const Result other =
+      run({"plan", "job.yaml", "--set", "parallel.schedule=gpipe", "--svg", "picture.svg", "--trace", "run"});
+  EXPECT_EQ(other.status, 2);
+  EXPECT_NE(other.err.find("measured was 1f1b"), std::string::npos) << other.err;
+}
+
 TEST_F(CommandTest, BadUsageExitsWith2) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{},
@@ -113,6 +132,9 @@ TEST_F(CommandTest, BadUsageExitsWith2) {
                                              {"train", "job.yaml", "--ranks", "two"},
                                              {"train", "missing.yaml"},
                                              {"plan"},
+                                             {"plan", "--schedule", "gpipe"},
+                                             {"plan", "job.yaml", "--schedule", "gpipe"},
+                                             {"plan", "job.yaml", "--svg", "a.svg", "--trace", "nowhere"},
                                              {"checkpoint"},
                                              {"checkpoint", "ls", "nowhere"},
                                              {"report", "nowhere"}}) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "pipeline/schedule.h"
 
 namespace triax {
@@ -34,6 +35,32 @@ TEST(Simulate, PublishedBubblesOf1f1b) {
     const Timeline t = simulate(make_schedule({"1f1b", 8, 1, p.micro_batches}), p.times);
     EXPECT_NEAR(to_four_decimals(t.bubble), p.one_f_one_b, 1e-9) << p.micro_batches << " micro-batches";
   }
+}
+
+// Two stages, of which the second takes twice as long, by hand:
+//   stage 0  F0 F1 .  .  .  .  .  B0 .  B1
+//   stage 1  .  F0 -- F1 -- B0 -- B1 -- .
+TEST(Simulate, UnevenStages) {
+  const Schedule s = make_schedule({"gpipe", 2, 1, 2});
+  const Timeline t = simulate(s, {{1, 0.5, 0.5, 0}, {2, 1, 1, 0}});
+  EXPECT_DOUBLE_EQ(t.makespan, 10);
+  EXPECT_DOUBLE_EQ(t.cost, 10);
+  EXPECT_DOUBLE_EQ(t.stage_bubbles[0], 0.6);
+  EXPECT_DOUBLE_EQ(t.stage_bubbles[1], 0.2);
+  EXPECT_DOUBLE_EQ(t.bubble, 0.4);
+  EXPECT_THROW(simulate(s, std::vector<ActionTimes>(3)), Error);
+}
+
+TEST(Simulate, MeanTimesAreThoseThatWereSimulated) {
+  const std::vector<ActionTimes> parts{{1, 2, 3, 0}, {4, 5, 6, 0}, {7, 8, 9, 0}};
+  const std::vector<ActionTimes> mean = mean_times(simulate(make_schedule({"zb-h1", 3, 1, 4}), parts));
+  ASSERT_EQ(mean.size(), parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_DOUBLE_EQ(mean[i].forward, parts[i].forward);
+    EXPECT_DOUBLE_EQ(mean[i].backward_input, parts[i].backward_input);
+    EXPECT_DOUBLE_EQ(mean[i].backward_weight, parts[i].backward_weight);
+  }
+  EXPECT_DOUBLE_EQ(mean_times(simulate(make_schedule({"1f1b", 3, 1, 4}), parts))[1].backward_input, 11);
 }
 
 TEST(Simulate, PublishedBubblesOfZeroBubbleH1) {
