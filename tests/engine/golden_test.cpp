@@ -99,6 +99,14 @@ TEST_P(GoldenTest, TensorAndPipelineAndDataArePyTorch) {
   expect_golden(golden_, train(config, golden_.batches, golden_.initial));
 }
 
+TEST_P(GoldenTest, SequenceParallelWithRecomputationIsPyTorch) {
+  RunConfig config = golden_.config;
+  config.parallel.tensor = config.model.num_key_value_heads == 3 ? 3 : 2;
+  config.parallel.sequence_parallel = true;
+  config.training.recompute = "full";
+  expect_golden(golden_, train(config, golden_.batches, golden_.initial));
+}
+
 INSTANTIATE_TEST_SUITE_P(Files, GoldenTest, ::testing::ValuesIn(golden_names()), [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');

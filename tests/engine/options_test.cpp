@@ -124,6 +124,64 @@ TEST_P(OptionsTest, DropoutIsTheSameOnEveryGrid) {
   expect_close(train(finer, batches_), one, "micro-batch 1");
 }
 
+// The backward is that of the forward with the same mask: central differences of the first step's loss along
+// the gradient of one parameter at a time.
+TEST_P(OptionsTest, DropoutsGradientIsThatOfItsLoss) {
+  RunConfig dropped = dropping(one_, 0.3);
+  dropped.optimizer.lr = dropped.lr_schedule.min_lr = 0;
+  dropped.optimizer.weight_decay = 0;
+  const Batches batch{batches_[0]};
+  const TrainingRecord at = train(dropped, batch);
+  for (const char* name :
+       {"embed.tokens.weight", "layers.0.attention.q.weight", "layers.1.attention.out.weight",
+        "layers.2.mlp_norm.weight", "layers.3.mlp.down.weight", "final_norm.weight"}) {
+    const std::vector<float>& gradient = at.first_gradients.at(name);
+    const double length = norm(gradient), reach = 0.02;
+    double losses[2];
+    for (const int side : {0, 1}) {
+      Tensors weights = at.weights;  // those it started from: the learning rate is 0
+      for (size_t i = 0; i < gradient.size(); ++i)
+        weights.at(name)[i] += static_cast<float>((side ? reach : -reach) * gradient[i] / length);
+      losses[side] = train(dropped, batch, weights).losses[0];
+    }
+    EXPECT_NEAR((losses[1] - losses[0]) / (2 * reach) / length, 1.0, 0.01) << name;
+  }
+}
+
+TEST_P(OptionsTest, DropoutDiffersByStepAndSeedAndIsOffInEvaluations) {
+  RunConfig still = one_;
+  still.optimizer.lr = still.lr_schedule.min_lr = 0;
+  still.optimizer.weight_decay = 0;
+  const Batches twice{batches_[0], batches_[0]};
+  const TrainingRecord plain = train(still, twice);
+  EXPECT_EQ(plain.losses[0], plain.losses[1]);
+  const TrainingRecord dropped = train(dropping(still), twice, plain.weights);
+  EXPECT_NE(dropped.losses[0], plain.losses[0]);
+  EXPECT_NE(dropped.losses[0], dropped.losses[1]);
+  EXPECT_EQ(dropped.evaluation, plain.evaluation);
+  RunConfig other_seed = dropping(still);
+  other_seed.seed += 1;
+  EXPECT_NE(train(other_seed, twice, plain.weights).losses[0], dropped.losses[0]);
+}
+
+// The memory table shows what recomputation is for.
+TEST_P(OptionsTest, RecomputationShrinksTheActivations) {
+  const auto activations = [](const RunConfig& config) {
+    for (const MemoryLine& line : plan_rank(config, 0).memory)
+      if (line.name == "activations") return line.bytes;
+    return size_t{0};
+  };
+  const RunConfig none = on_grid(one_, 4, 2, 1);
+  const size_t all = activations(none), selective = activations(recomputing(none, "selective")),
+               full = activations(recomputing(none, "full")),
+               parts = activations(recomputing(none, "full", true));
+  EXPECT_LT(selective, all);
+  EXPECT_LT(full, selective);
+  EXPECT_LT(parts, full);
+  EXPECT_GT(parts, 0U);
+  EXPECT_LT(activations(on_grid(one_, 4, 2, 1, true)), all);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, OptionsTest, ::testing::Values(Architecture::gpt2, Architecture::llama),
                          [](const auto& info) {
                            return info.param == Architecture::gpt2 ? "gpt2" : "llama";

@@ -3,12 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "support/training.h"
+#include "support/counted.h"
 
 namespace triax::test {
 namespace {
-
-using Ledger = std::map<std::pair<std::string, CommOp>, Recorder::Entry>;
 
 RunConfig job(int tensor, int data) {
   RunConfig config;
@@ -28,53 +26,17 @@ RunConfig job(int tensor, int data) {
   return config;
 }
 
-struct Counted {
-  Ledger ledger;        // of rank 1's step
-  double elements = 0;  // of its weights, padding included
-};
-
-Counted count(const RunConfig& config) {
-  Counted counted;
-  const Batches batches = random_batches(config, 1, 3);
-  run_local_ranks(config.parallel.tensor * config.parallel.data, {}, [&](Communicator& world, int rank) {
-    const auto device = make_cpu_device(1);
-    Mesh mesh(grid_of(config), world, mesh_needs(config));
-    Trainer trainer(config, mesh, *device, cpu_kernels(), plan_rank(config, rank).scratch_bytes);
-    trainer.initialise();
-    const int64_t row = config.training.sequence_length + 1;
-    trainer.load_batch(batches[0].data() + mesh.coordinate("dp") * trainer.rows_per_step() * row);
-    world.recorder().clear();
-    trainer.step(1, {});
-    if (rank == 1) counted = {world.recorder().ledger(), static_cast<double>(trainer.params().elements())};
-  });
-  return counted;
-}
-
-double bytes(const Ledger& ledger, const std::string& group, CommOp op) {
-  const auto found = ledger.find({group, op});
-  return found == ledger.end() ? 0 : found->second.bytes;
-}
-
-void expect_planned(const Ledger& ledger, const RunConfig& config) {
-  const auto planned = plan_rank(config, 1).bytes_per_step;
-  ASSERT_EQ(planned.size(), ledger.size());
-  for (const auto& [key, entry] : ledger) {
-    EXPECT_EQ(planned.at(key).bytes, entry.bytes) << key.first;
-    EXPECT_EQ(planned.at(key).calls, entry.calls) << key.first;
-  }
-}
-
 constexpr double gradient_bytes = 4;
 
 // (d - 1)/d * N_rank * (4 + bytes per weight).
 TEST(ZeroBytes, OfPlainZero) {
   for (int data : {2, 3, 4}) {
     const RunConfig config = job(2, data);
-    const Counted c = count(config);
+    const Counted c = count_step(config)[1];
     const double share = (data - 1.0) / data * c.elements;
     EXPECT_DOUBLE_EQ(bytes(c.ledger, "dp", CommOp::reduce_scatter), share * gradient_bytes);
     EXPECT_DOUBLE_EQ(bytes(c.ledger, "dp", CommOp::all_gather), share * 4);
-    expect_planned(c.ledger, config);
+    expect_planned(c.ledger, config, 1);
   }
 }
 
@@ -84,7 +46,7 @@ TEST(ZeroBytes, OfShardGroups) {
   for (int shards : {1, 2, 3, 6}) {
     RunConfig config = job(1, 6);
     config.parallel.zero_shard_ranks = shards;
-    const Counted c = count(config);
+    const Counted c = count_step(config)[1];
     const double n = shards, m = 6 / n, all = c.elements;
     const std::string group = shards == 6 ? "dp" : "dp-shard", replicas = shards == 1 ? "dp" : "dp-replicas";
     EXPECT_NEAR(bytes(c.ledger, "dp", CommOp::reduce_scatter) +
@@ -94,7 +56,7 @@ TEST(ZeroBytes, OfShardGroups) {
     if (shards > 1) {
       EXPECT_NEAR(bytes(c.ledger, group, CommOp::all_gather), (n - 1) / n * all * 4, 1e-6);
     }
-    expect_planned(c.ledger, config);
+    expect_planned(c.ledger, config, 1);
   }
 }
 

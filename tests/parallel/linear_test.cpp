@@ -46,13 +46,13 @@ void expect_near(const float* a, const Matrix& b, const std::string& what) {
 }
 
 struct Rank {
-  Rank(Communicator& world, int tensor)
+  Rank(Communicator& world, int tensor, bool sequence_parallel)
       : grid({{"tp", tensor}}),
         device(make_cpu_device(1)),
         mesh(grid, world, {}),
         params(grid, world.rank(), *device),
         scratch(*device),
-        context{*device, cpu_kernels(), mesh, params, scratch} {
+        context{*device, cpu_kernels(), mesh, params, scratch, sequence_parallel} {
     scratch.commit(1 << 20);
   }
   Pass pass() { return {.context = context, .slot = {}}; }
@@ -64,12 +64,12 @@ struct Rank {
   Context context;
 };
 
-void on_ranks(int tensor, const std::function<void(Rank&)>& body) {
+void on_ranks(int tensor, const std::function<void(Rank&)>& body, bool sequence_parallel = false) {
   CommOptions options;
   options.check_order = true;
   options.timeout = std::chrono::seconds(30);
   run_local_ranks(tensor, options, [&](Communicator& world, int) {
-    Rank rank(world, tensor);
+    Rank rank(world, tensor, sequence_parallel);
     body(rank);
   });
 }
@@ -137,6 +137,67 @@ TEST(RowLinear, UnsplitInputAndTheBiasOnce) {
         EXPECT_NEAR(grad.f32()[o], sum, 1e-5);
       }
     });
+}
+
+// Each rank has its rows of x and y: column after row, the pair of a block, against the whole matrices.
+TEST(SequenceParallel, RowsInAndRowsOutAreThoseOfTheWholeMatrices) {
+  constexpr int64_t t = 12, n = 4, wide = 24;
+  const Matrix up = whole_parameter("up.weight", wide * n, 1.0F, 8),
+               down = whole_parameter("down.weight", n * wide, 1.0F, 8);
+  const auto x = random("x", t * n), dy = random("dy", t * n);
+  const Matrix middle = multiply(x, up, t, wide, n);
+  const Matrix y = multiply({middle.begin(), middle.end()}, down, t, n, wide);
+  for (int tensor : {2, 3, 4})
+    on_ranks(
+        tensor,
+        [&](Rank& rank) {
+          ColumnLinear column({{"up", wide}}, n, true, 1.0F);
+          RowLinear row("down", wide, n, true, 1.0F);
+          column.declare(rank.params);
+          row.declare(rank.params);
+          rank.params.commit();
+          rank.params.initialise(8);
+          Pass pass = rank.pass();
+          const int64_t rows = t / tensor, width = wide / tensor, me = rank.mesh.tp().rank();
+          const Tensor xr = Tensor::of(x.data(), {t, n}).rows(me * rows, rows),
+                       dyr = Tensor::of(dy.data(), {t, n}).rows(me * rows, rows);
+          std::vector<float> between(t * width), d_between(t * width), out(rows * n), dx(rows * n);
+          const Tensor tb = Tensor::of(between.data(), {t, width}),
+                       tdb = Tensor::of(d_between.data(), {t, width});
+          column.forward(pass, xr, tb);
+          row.forward(pass, tb, Tensor::of(out.data(), {rows, n}));
+          const auto own = y.begin() + me * rows * n;
+          expect_near(out.data(), Matrix(own, own + rows * n), "y");
+
+          row.backward_input(pass, tb, dyr, tdb);
+          column.backward_input(pass, xr, tdb, Tensor::of(dx.data(), {rows, n}));
+          // The adjoint: <dy, y(x)> = <dx, x>, over all rows of all ranks.
+          double products[2] = {};
+          for (int64_t i = 0; i < rows * n; ++i) {
+            products[0] += static_cast<double>(dyr.f32()[i]) * out[static_cast<size_t>(i)];
+            products[1] += static_cast<double>(xr.f32()[i]) * dx[static_cast<size_t>(i)];
+          }
+          const Tensor sums = Tensor::of(products, {2});
+          rank.mesh.tp().all_reduce(sums, sums, ReduceOp::sum).wait();
+          EXPECT_NEAR(products[0], products[1], 1e-4 * std::abs(products[0]));
+
+          // dW of the column layer saw all rows, the row layer's bias this rank's alone.
+          const Tensor dw = rank.params.grad(0), db = rank.params.grad(3);
+          for (int64_t o = 0; o < width; ++o)
+            for (int64_t i = 0; i < n; ++i) {
+              double sum = 0;
+              for (int64_t k = 0; k < t; ++k)
+                sum += static_cast<double>(d_between[static_cast<size_t>(k * width + o)]) *
+                       x[static_cast<size_t>(k * n + i)];
+              EXPECT_NEAR(dw.f32()[o * n + i], sum, 1e-3);
+            }
+          for (int64_t o = 0; o < n; ++o) {
+            double sum = 0;
+            for (int64_t k = 0; k < rows; ++k) sum += dyr.f32()[k * n + o];
+            EXPECT_NEAR(db.f32()[o], sum, 1e-5);
+          }
+        },
+        /*sequence_parallel=*/true);
 }
 
 TEST(ColumnLinear, AnIdleBiasKeepsTheGradientZero) {
