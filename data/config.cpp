@@ -7,7 +7,10 @@ namespace triax {
 const FieldTable<DataSource>& fields_of(const DataSource*) {
   static const FieldTable<DataSource> table = [] {
     FieldTable<DataSource> t;
-    t.add("path", &DataSource::path, "File of tokens; a .txt file is read as bytes.").must_be_given();
+    t.add("path", &DataSource::path,
+          "Tokens: a .txt file (bytes), a .bin file of llm.c, or the .bin, .idx or common prefix of "
+          "Megatron-LM's pair.")
+        .must_be_given();
     t.add("weight", &DataSource::weight, "Share in the blend, relative to the other sources.").above(0);
     return t;
   }();

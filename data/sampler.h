@@ -33,14 +33,17 @@ class SampleOrder {
     bool operator==(const Place&) const = default;
   };
 
-  /// One weight per source. Usage errors, naming the source: no whole sample in it (and how many tokens it
-  /// has), a weight that is not positive, no source at all.
+  /// One weight per source. `vocab_size`: read_sample() fails on a token that is not below it; 0: on none.
+  /// Usage errors, naming the source: no whole sample in it (and how many tokens it has), a weight that is
+  /// not positive, no source at all.
   SampleOrder(std::vector<std::shared_ptr<const TokenSource>> sources, std::span<const double> weights,
-              int64_t sequence_length, uint64_t seed, EpochOrder order = EpochOrder::shuffled);
+              int64_t sequence_length, uint64_t seed, EpochOrder order = EpochOrder::shuffled,
+              int64_t vocab_size = 0);
 
   /// Where sample n (from 0) stands.
   Place locate(int64_t n) const;
-  /// Writes the sequence_length() + 1 tokens of sample n to `out`.
+  /// Writes the sequence_length() + 1 tokens of sample n to `out`. A token outside of the vocabulary is a
+  /// fault that names file, position and token.
   void read_sample(int64_t n, int32_t* out) const;
 
   int64_t sequence_length() const { return sequence_length_; }
@@ -55,12 +58,13 @@ class SampleOrder {
   int64_t sequence_length_;
   uint64_t seed_;
   EpochOrder order_;
+  int64_t vocab_size_;
   std::vector<int64_t> samples_;
 };
 
 /// Opens the files of data.train or data.validation and orders their samples; the errors are those of
 /// open_tokens() and SampleOrder.
 SampleOrder open_samples(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed,
-                         EpochOrder order = EpochOrder::shuffled);
+                         EpochOrder order = EpochOrder::shuffled, int64_t vocab_size = 0);
 
 }  // namespace triax

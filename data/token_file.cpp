@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "data/mapped_file.h"
+#include "data/packed_tokens.h"
 
 namespace triax {
 namespace {
@@ -45,6 +46,7 @@ constexpr Format formats[] = {
      [](const std::string& path) -> std::unique_ptr<TokenSource> {
        return std::make_unique<ByteTokens>(path);
      }},
+    {".bin", open_llmc_tokens},
 };
 
 uint64_t load_word(const uint8_t* p) {
@@ -61,6 +63,7 @@ uint64_t mix(uint64_t state, uint64_t word) {
 }  // namespace
 
 std::unique_ptr<TokenSource> open_tokens(const std::string& path) {
+  if (is_megatron_path(path)) return open_megatron_tokens(path);
   const std::string extension = std::filesystem::path(path).extension().string();
   std::vector<std::string_view> supported;
   for (const Format& format : formats) {
@@ -68,8 +71,10 @@ std::unique_ptr<TokenSource> open_tokens(const std::string& path) {
     supported.push_back(format.extension);
   }
   if (std::filesystem::is_directory(path)) fail_usage("{} is a directory; a data source is one file", path);
-  fail_usage("the data file {} has the extension '{}'; supported are {} (text, read as bytes)", path,
-             extension, fmt::join(supported, ", "));
+  fail_usage(
+      "the data file {} has the extension '{}'; supported are {} (text read as bytes; tokens of llm.c, or of "
+      "Megatron-LM with the .idx beside the .bin)",
+      path, extension, fmt::join(supported, ", "));
 }
 
 uint64_t hash_bytes(std::span<const uint8_t> bytes) {

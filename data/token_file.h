@@ -15,7 +15,8 @@ class TokenSource {
   virtual int64_t tokens() const = 0;
   /// Writes the tokens [first, first + out.size()) to `out`; a fault when they are not all in the stream.
   virtual void read(int64_t first, std::span<int32_t> out) const = 0;
-  /// The vocab_size that holds every token this source can have: 256 for bytes.
+  /// The vocab_size that holds every token this source can have: 256 for bytes; 0 where only reading all of
+  /// it would tell.
   virtual int64_t vocabulary() const = 0;
   /// What error messages call it: its path.
   virtual const std::string& name() const = 0;
@@ -24,9 +25,11 @@ class TokenSource {
   virtual std::string fingerprint() const = 0;
 };
 
-/// Opens a token file by its extension: `.txt` is a stream of bytes, token = byte. The file is mapped, not
-/// read, and must not be shortened while it is open. Usage errors, naming path and remedy: an extension that
-/// is not supported (with those that are), a missing file, a directory, no permission, an empty file.
+/// Opens tokens by what `path` is called: `.txt` is a stream of bytes, token = byte; `.bin` or `.idx` with
+/// the other one beside it, or their common prefix, is a dataset of Megatron-LM; another `.bin` is llm.c's
+/// (packed_tokens.h). Files are mapped, not read, and must not be shortened while they are open. Usage
+/// errors, naming path and remedy: an extension that is not supported (with those that are), a missing file,
+/// a directory, no permission, an empty file, a damaged one.
 std::unique_ptr<TokenSource> open_tokens(const std::string& path);
 
 /// 64-bit hash of a block. Any change within one aligned 8-byte word changes it; others do with probability

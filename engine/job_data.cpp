@@ -9,14 +9,9 @@ namespace {
 std::unique_ptr<SampleOrder> open(const std::vector<DataSource>& sources, const RunConfig& config,
                                   EpochOrder order) {
   if (sources.empty()) return nullptr;
-  std::vector<std::shared_ptr<const TokenSource>> files;
-  std::vector<double> weights;
-  for (const DataSource& source : sources) {
-    files.push_back(open_tokens(source.path));
-    weights.push_back(source.weight);
-  }
-  return std::make_unique<SampleOrder>(std::move(files), weights, config.training.sequence_length,
-                                       static_cast<uint64_t>(config.seed), order);
+  return std::make_unique<SampleOrder>(open_samples(sources, config.training.sequence_length,
+                                                    static_cast<uint64_t>(config.seed), order,
+                                                    config.model.vocab_size));
 }
 
 void add_fingerprints(const SampleOrder* order, const char* name, DataFingerprints& out) {

@@ -5,7 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 
+#include "core/error.h"
+#include "data/packed_tokens.h"
 #include "engine/legal.h"
 
 namespace triax {
@@ -13,10 +16,6 @@ namespace triax {
 namespace fs = std::filesystem;
 
 namespace {
-
-bool is_text(const std::string& path) {
-  return fs::path(path).extension() == ".txt";
-}
 
 // Why a file cannot be read; empty when it can.
 std::string why_unreadable(const std::string& path) {
@@ -34,22 +33,28 @@ std::string why_unreadable(const std::string& path) {
 void check_source(const RunConfig& config, const std::string& key, const std::string& path,
                   FieldReport& report) {
   if (report.bad.count(key)) return;
-  const std::string why = why_unreadable(path);
+  const std::string why = is_megatron_path(path) ? "" : why_unreadable(path);
   if (!why.empty()) {
     report.problems.push_back(fmt::format("{}: {}: {}", key, path, why));
     return;
   }
-  if (!is_text(path)) return;
-  const auto bytes = static_cast<int64_t>(fs::file_size(path));
-  const int64_t s = config.training.sequence_length;
-  if (!report.bad.count("training.sequence_length") && bytes < s + 1)
+  std::unique_ptr<TokenSource> source;
+  try {
+    source = open_tokens(path);
+  } catch (const Error& error) {
+    report.problems.push_back(fmt::format("{}: {}", key, error.what()));
+    return;
+  }
+  const int64_t s = config.training.sequence_length, tokens = source->tokens();
+  if (!report.bad.count("training.sequence_length") && tokens < s + 1)
     report.problems.push_back(fmt::format(
-        "{}: {} has {} bytes, a sample takes training.sequence_length + 1 = {}; {}", key, path, bytes, s + 1,
-        bytes > 1 ? fmt::format("sequence_length can be 1 to {}", bytes - 1) : "name a longer file"));
-  if (!report.bad.count("model.vocab_size") && config.model.vocab_size < 256)
+        "{}: {} has {} tokens, a sample takes training.sequence_length + 1 = {}; {}", key, path, tokens,
+        s + 1,
+        tokens > 1 ? fmt::format("sequence_length can be 1 to {}", tokens - 1) : "name a longer file"));
+  if (!report.bad.count("model.vocab_size") && config.model.vocab_size < source->vocabulary())
     report.problems.push_back(
-        fmt::format("{}: {} is read as bytes, which needs model.vocab_size of at least 256; it is {}", key,
-                    path, config.model.vocab_size));
+        fmt::format("{}: {} is read as bytes, which needs model.vocab_size of at least {}; it is {}", key,
+                    path, source->vocabulary(), config.model.vocab_size));
 }
 
 }  // namespace

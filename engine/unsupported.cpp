@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "engine/legal.h"
 
 namespace triax {
@@ -15,10 +13,6 @@ std::vector<std::string> unsupported(const RunConfig& c) {
   const auto& t = c.training;
   refuse(t.precision != "fp32", "training.precision: " + t.precision, "fp32");
   refuse(t.device == "cuda", "training.device: cuda", "auto or cpu");
-  for (const auto* sources : {&c.data.train, &c.data.validation})
-    for (const DataSource& s : *sources)
-      refuse(!s.path.empty() && std::filesystem::path(s.path).extension() != ".txt", "data: " + s.path,
-             "a .txt file");
   return list;
 }
 

@@ -213,7 +213,7 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
        "data.validation[1].path: " + here + ": not a regular file",
        {}},
       {{"data.train=[{path: short.txt}]"},
-       "short.txt has 3 bytes, a sample takes training.sequence_length + 1 = 129; sequence_length can be 1 "
+       "short.txt has 3 tokens, a sample takes training.sequence_length + 1 = 129; sequence_length can be 1 "
        "to 2",
        {}},
       {{"data.train=[]"}, "data.train: the list is empty", {}},
