@@ -315,8 +315,7 @@ TEST_F(JobTest, EveryViolationAtOnce) {
 }
 
 TEST_F(JobTest, WhatThisVersionCannotDoIsRefusedByName) {
-  for (const char* set :
-       {"training.precision=bf16", "training.device=cuda", "data.train=[{path: tokens.bin}]"}) {
+  for (const char* set : {"training.precision=bf16", "training.device=cuda"}) {
     const RunConfig allowed = load();
     EXPECT_TRUE(unsupported(allowed).empty());
     const auto list = problems({set});
@@ -325,6 +324,17 @@ TEST_F(JobTest, WhatThisVersionCannotDoIsRefusedByName) {
   }
   EXPECT_TRUE(problems({"parallel.data=2", "parallel.zero_shard_ranks=2"}).empty());
   EXPECT_TRUE(problems({"parallel.data=2", "parallel.zero_shard_ranks=1"}).empty());
+}
+
+TEST_F(JobTest, DataFilesOfOtherKindsAreToldApart) {
+  write("tokens.bin", "no header");
+  const auto list = problems({"data.train=[{path: tokens.bin}]"});
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NE(list[0].find("data.train[0].path"), std::string::npos) << list[0];
+  EXPECT_NE(list[0].find("less than the 1024 of llm.c's header"), std::string::npos) << list[0];
+  write("notes.md", "text");
+  EXPECT_NE(problems({"data.train=[{path: notes.md}]"})[0].find("supported are .txt, .bin"),
+            std::string::npos);
 }
 
 TEST_F(JobTest, BrokenFilesAreToldWithoutWhatTheyLack) {
