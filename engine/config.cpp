@@ -48,7 +48,8 @@ const FieldTable<LoggingConfig>& fields_of(const LoggingConfig*) {
     FieldTable<C> t;
     t.add("interval", &C::interval, "Steps between two lines on the console.").at_least(1);
     t.add("tensorboard", &C::tensorboard, "Write event files for TensorBoard.");
-    t.add("trace", &C::trace, "Write a Chrome/Perfetto trace of one step, per rank.");
+    t.add("trace", &C::trace,
+          "Write a Chrome/Perfetto trace of one step, per rank, into <output_dir>/traces.");
     return t;
   }();
   return table;

@@ -109,8 +109,9 @@ std::string draw_schedule(const SchedulePlan& plan, const ScheduleOptions& optio
     panels.push_back({measured.timeline,
                       fmt::format("measured, step {}: ", measured.step) + heading(ours, measured.timeline),
                       plan.kept});
-    told = fmt::format("step {} measured: bubble {:.2f} %; planned with its mean times: {:.2f} %\n",
-                       measured.step, 100 * measured.timeline.bubble, 100 * planned.bubble);
+    told = fmt::format(
+        "step {} measured: bubble {:.2f} %; planned with its mean times and its quickest message: {:.2f} %\n",
+        measured.step, 100 * measured.timeline.bubble, 100 * planned.bubble);
     unit = "ms";
   }
   errno = 0;

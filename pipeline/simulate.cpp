@@ -1,6 +1,8 @@
 #include "pipeline/simulate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "pipeline/channels.h"
@@ -82,6 +84,42 @@ class Clocks {
   Timeline timeline_;
 };
 
+// The quickest message from part to part, of one direction: forwards, or backwards (the input half, if
+// apart).
+class QuickestMessage {
+ public:
+  QuickestMessage(const ScheduleShape& shape, bool forward)
+      : shape_(shape),
+        forward_(forward),
+        spans_(static_cast<size_t>(shape.stages * shape.virtual_stages * shape.micro_batches)) {}
+
+  void add(int part, const Span& span) {
+    if (span.action.kind == ActionKind::backward_weight ||
+        (span.action.kind == ActionKind::forward) != forward_)
+      return;
+    spans_.at(index(part, span.action.micro_batch)) = &span;
+  }
+
+  // From `part` to the next one, or back; infinite when there was none.
+  double beside(int part) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (int k = 0; k < shape_.micro_batches; ++k) {
+      const Span* made = spans_[index(forward_ ? part : part + 1, k)];
+      const Span* needed = spans_[index(forward_ ? part + 1 : part, k)];
+      if (made && needed) least = std::min(least, needed->start - made->end);
+    }
+    return least;
+  }
+
+ private:
+  size_t index(int part, int micro_batch) const {
+    return static_cast<size_t>(part * shape_.micro_batches + micro_batch);
+  }
+  const ScheduleShape& shape_;
+  bool forward_;
+  std::vector<const Span*> spans_;
+};
+
 }  // namespace
 
 void measure(Timeline& timeline) {
@@ -130,14 +168,22 @@ Timeline simulate(const Schedule& schedule, const ActionTimes& times) {
 std::vector<ActionTimes> mean_times(const Timeline& timeline) {
   const ScheduleShape& shape = timeline.shape;
   std::vector<ActionTimes> parts(static_cast<size_t>(shape.stages * shape.virtual_stages), {0, 0, 0, 0});
+  QuickestMessage there(shape, true), back(shape, false);
   for (int stage = 0; stage < static_cast<int>(timeline.stages.size()); ++stage)
     for (const Span& span : timeline.stages[stage]) {
-      ActionTimes& times = parts.at(model_part(shape, stage, span.action.chunk));
+      const int part = model_part(shape, stage, span.action.chunk);
+      ActionTimes& times = parts.at(static_cast<size_t>(part));
       double& sum = span.action.kind == ActionKind::forward           ? times.forward
                     : span.action.kind == ActionKind::backward_weight ? times.backward_weight
                                                                       : times.backward_input;
       sum += (span.end - span.start) / shape.micro_batches;
+      there.add(part, span);
+      back.add(part, span);
     }
+  double message = std::numeric_limits<double>::infinity();
+  for (int part = 0; part + 1 < static_cast<int>(parts.size()) && shape.stages > 1; ++part)
+    message = std::min(message, (there.beside(part) + back.beside(part)) / 2);
+  for (ActionTimes& times : parts) times.message = std::isfinite(message) ? std::max(0.0, message) : 0;
   return parts;
 }
 

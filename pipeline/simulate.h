@@ -44,7 +44,9 @@ Timeline simulate(const Schedule& schedule, const ActionTimes& times);
 Timeline simulate(const Schedule& schedule, const std::vector<ActionTimes>& parts);
 
 /// The mean times of each part of the model in a timeline. A backward that was not split counts as
-/// backward_input; messages take 0.
+/// backward_input. Messages take the least time that there was between two parts from the end of
+/// the work that makes it to the start of the work that needs it, as the mean of both directions, from which
+/// a difference between the stages' clocks falls out.
 std::vector<ActionTimes> mean_times(const Timeline& timeline);
 
 }  // namespace triax

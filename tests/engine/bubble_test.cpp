@@ -11,9 +11,13 @@
 #include "engine/stage.h"
 #include "pipeline/schedule.h"
 #include "pipeline/simulate.h"
+#include "support/sanitizer.h"
 
 namespace triax {
 namespace {
+
+// What the machinery itself takes must stay small beside the sleeps, also where it is instrumented.
+constexpr double scale = test::thread_sanitizer ? 4 : 1;
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
@@ -31,7 +35,7 @@ class Sleeper final : public Module {
   void backward_weight(Pass&, const Tensor&) override { sleep(times_.backward_weight); }
 
  private:
-  static void sleep(double milliseconds) { std::this_thread::sleep_for(Milliseconds(milliseconds)); }
+  static void sleep(double milliseconds) { std::this_thread::sleep_for(Milliseconds(scale * milliseconds)); }
 
   std::string name_ = "sleeper";
   ActionTimes times_;

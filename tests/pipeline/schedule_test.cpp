@@ -97,7 +97,8 @@ TEST(Schedule, InterleavingDividesTheBubble) {
   for (int p = 2; p <= 8; ++p)
     for (int v = 2; v <= 4; ++v)
       for (int m : {p, 2 * p, 5 * p})
-        for (const ActionTimes& t : {ActionTimes{1, 0.5, 0.5, 0}, ActionTimes{1, 1, 1, 0}}) {
+        for (const ActionTimes& t :
+             {ActionTimes{1, 0.5, 0.5, 0}, ActionTimes{1, 1, 1, 0}, ActionTimes{3, 1, 0.5, 0}}) {
           const double work = t.forward + t.backward_input + t.backward_weight, idle = (p - 1) * work / v;
           EXPECT_NEAR(simulate(make_schedule({"interleaved", p, v, m}), t).bubble, idle / (m * work + idle),
                       1e-12)
@@ -109,7 +110,8 @@ TEST(Schedule, InterleavingDividesTheBubble) {
 TEST(Schedule, ZeroBubbleFillsTheWaitsWithWeights) {
   for (int p = 1; p <= 8; ++p)
     for (int m : {p, 2 * p, 5 * p})
-      for (const ActionTimes& t : {ActionTimes{1, 1, 1, 0}, ActionTimes{2, 2, 1, 0}}) {
+      for (const ActionTimes& t : {ActionTimes{1, 1, 1, 0}, ActionTimes{2, 2, 1, 0}, ActionTimes{3, 2, 1, 0},
+                                   ActionTimes{1, 3, 0.5, 0}}) {
         const double idle = (p - 1) * (t.forward + t.backward_input - t.backward_weight),
                      work = m * (t.forward + t.backward_input + t.backward_weight);
         EXPECT_NEAR(simulate(make_schedule({"zb-h1", p, 1, m}), t).bubble, idle / (work + idle), 1e-12)

@@ -52,15 +52,20 @@ TEST(Simulate, UnevenStages) {
 }
 
 TEST(Simulate, MeanTimesAreThoseThatWereSimulated) {
-  const std::vector<ActionTimes> parts{{1, 2, 3, 0}, {4, 5, 6, 0}, {7, 8, 9, 0}};
-  const std::vector<ActionTimes> mean = mean_times(simulate(make_schedule({"zb-h1", 3, 1, 4}), parts));
+  const std::vector<ActionTimes> parts{{1, 2, 3, 0.5}, {4, 5, 6, 0.5}, {7, 8, 9, 0.5}};
+  Timeline timeline = simulate(make_schedule({"zb-h1", 3, 1, 4}), parts);
+  for (int stage = 1; stage < 3; ++stage)  // clocks that do not agree
+    for (Span& span : timeline.stages[stage]) span.start += 0.25 / stage, span.end += 0.25 / stage;
+  const std::vector<ActionTimes> mean = mean_times(timeline);
   ASSERT_EQ(mean.size(), parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     EXPECT_DOUBLE_EQ(mean[i].forward, parts[i].forward);
     EXPECT_DOUBLE_EQ(mean[i].backward_input, parts[i].backward_input);
     EXPECT_DOUBLE_EQ(mean[i].backward_weight, parts[i].backward_weight);
+    EXPECT_DOUBLE_EQ(mean[i].message, parts[i].message);
   }
   EXPECT_DOUBLE_EQ(mean_times(simulate(make_schedule({"1f1b", 3, 1, 4}), parts))[1].backward_input, 11);
+  EXPECT_DOUBLE_EQ(mean_times(simulate(make_schedule({"gpipe", 1, 1, 4}), {{1, 1, 1, 9}}))[0].message, 0);
 }
 
 TEST(Simulate, PublishedBubblesOfZeroBubbleH1) {
