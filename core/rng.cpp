@@ -5,6 +5,11 @@
 
 namespace triax {
 
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
+  philox(c[0], c[1], c[2], c[3], key[0], key[1]);
+  return c;
+}
+
 uint64_t hash_name(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325;
   for (unsigned char ch : name) h = (h ^ ch) * 0x100000001b3;

@@ -7,11 +7,10 @@
 namespace triax {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit words
-/// that are a function of counter and key alone, so that any rank computes any element.
-/// Inlined wherever it stands, so that a loop over counters becomes vector code.
-__attribute__((always_inline)) inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter,
-                                                                     std::array<uint32_t, 2> key) {
-  uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+/// that are a function of counter and key alone, so that any rank computes any element. In place of the
+/// counter and on plain words, so that a loop over counters becomes vector code where it is inlined.
+__attribute__((always_inline)) inline void philox(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
+                                                  uint32_t k0, uint32_t k1) {
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c0, p1 = uint64_t{0xCD9E8D57} * c2;
@@ -22,8 +21,9 @@ __attribute__((always_inline)) inline std::array<uint32_t, 4> philox(std::array<
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-  return {c0, c1, c2, c3};
 }
+/// The same, of a counter and a key.
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 /// A named stream of random numbers: value i is a function of (seed, name, i). Used for initial weights,
 /// dropout and the order of samples; one scalar host code path computes them everywhere.

@@ -24,7 +24,10 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
     t.add("precision", &C::precision,
           "Of weights and activations; bf16 keeps fp32 master weights and gradients.")
         .one_of({"fp32", "bf16"});
-    t.add("recompute", &C::recompute, "What is computed again in the backward pass instead of kept.")
+    t.add("recompute", &C::recompute,
+          "What is computed again in the backward pass instead of kept: selective, the attention core, norms "
+          "and activations; full, all but the layers' inputs (weight gradients are then not put off, also "
+          "under zb-h1).")
         .one_of({"none", "selective", "full"});
     t.add("partition_activations", &C::partition_activations,
           "With recompute full: cut the kept inputs over the tensor group.");

@@ -14,17 +14,24 @@ int64_t rows_per_task(int64_t h) {
   return std::max<int64_t>(1, 8192 / std::max<int64_t>(h, 1));
 }
 
-/// Word k of block first + j to words[4 * j + k], for `blocks` of them.
+/// Word k of block first + j to words[4 * j + k], for `blocks` of them. The four words of a block are made in
+/// arrays of their own: with a stride of four between stores the compiler makes no vector code of the rounds.
 TRIAX_INLINE void draw(const RandomStream& bits, uint64_t first, int64_t blocks, uint32_t* words) {
   const std::array<uint32_t, 2> key = bits.key();
   const uint64_t domain = bits.domain();
+  const auto low = static_cast<uint32_t>(domain), high = static_cast<uint32_t>(domain >> 32);
+  uint32_t apart[4][tile_blocks];
 #pragma omp simd
   for (int64_t j = 0; j < blocks; ++j) {
     const uint64_t block = first + static_cast<uint64_t>(j);
-    const auto four = philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                              static_cast<uint32_t>(domain), static_cast<uint32_t>(domain >> 32)},
-                             key);
-    for (int k = 0; k < 4; ++k) words[4 * j + k] = four[static_cast<size_t>(k)];
+    uint32_t c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32), c2 = low, c3 = high;
+    philox(c0, c1, c2, c3, key[0], key[1]);
+    apart[0][j] = c0, apart[1][j] = c1, apart[2][j] = c2, apart[3][j] = c3;
+  }
+#pragma omp simd
+  for (int64_t j = 0; j < blocks; ++j) {
+    words[4 * j] = apart[0][j], words[4 * j + 1] = apart[1][j];
+    words[4 * j + 2] = apart[2][j], words[4 * j + 3] = apart[3][j];
   }
 }
 

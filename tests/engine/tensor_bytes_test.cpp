@@ -10,7 +10,7 @@
 namespace triax::test {
 namespace {
 
-constexpr double beta = 4;  // bytes per element
+constexpr double fp32 = 4;  // bytes per element of what is fp32 in every precision
 
 RunConfig job(Architecture architecture, int tensor, int pipeline = 1, int data = 1) {
   RunConfig config;
@@ -49,6 +49,7 @@ struct Letters {
         s(static_cast<double>(c.training.sequence_length)),
         b(static_cast<double>(c.training.micro_batch_size)),
         h(static_cast<double>(c.model.hidden_size)),
+        beta(c.training.precision == "bf16" ? 2 : 4),
         sbh(s * b * h * beta),
         m(static_cast<double>(c.training.global_batch_size) / (b * c.parallel.data)),
         stage(grid_of(c).coordinate(rank, "pp")),
@@ -57,7 +58,7 @@ struct Letters {
     const std::vector<int> begin = split_layers(c.model, c.parallel.pipeline);
     layers = begin[static_cast<size_t>(stage) + 1] - begin[static_cast<size_t>(stage)];
   }
-  double t, share, s, b, h, sbh, m;
+  double t, share, s, b, h, beta, sbh, m;  // beta: bytes per weight and activation
   int stage;
   bool first, last;
   double layers = 0;
@@ -101,7 +102,7 @@ void add_sequence(const RunConfig& c, const Letters& x, std::vector<Line>& out) 
   const double vectors = x.layers * (gpt2 ? 6 : 2) + x.last * (gpt2 ? 2 : 1) +
                          (x.first && gpt2 ? static_cast<double>(c.model.max_position_embeddings) : 0);
   out.push_back({"gradients of norms, row biases and positions", "tp", CommOp::all_reduce,
-                 2 * x.share * vectors * x.h * beta});
+                 2 * x.share * vectors * x.h * fp32});
 }
 
 std::vector<Line> expected(const RunConfig& c, int rank, double elements) {
@@ -114,11 +115,11 @@ std::vector<Line> expected(const RunConfig& c, int rank, double elements) {
     add_tensor(c, x, out);
   if (x.last)
     out.push_back({"cross-entropy: three sums of sb", "tp", CommOp::all_reduce,
-                   3 * 2 * x.share * x.m * x.s * x.b * beta});
+                   3 * 2 * x.share * x.m * x.s * x.b * fp32});
   const double head = x.h / static_cast<double>(c.model.num_attention_heads);
   const double copies = std::max(1.0, x.t / static_cast<double>(c.model.num_key_value_heads));
   out.push_back({"gradients of copied key and value heads", "tp-copies", CommOp::all_reduce,
-                 2 * (copies - 1) / copies * x.layers * 2 * head * x.h * beta});
+                 2 * (copies - 1) / copies * x.layers * 2 * head * x.h * fp32});
 
   const double message = x.m * x.sbh / x.t;  // scattered, or cut by sequence parallelism
   if (!x.last) out.push_back({"outputs", "pp", CommOp::send, message});
@@ -131,11 +132,11 @@ std::vector<Line> expected(const RunConfig& c, int rank, double elements) {
   }
   if (c.model.tie_word_embeddings && p.pipeline > 1 && (x.first || x.last)) {
     const double rows = std::ceil(static_cast<double>(c.model.vocab_size) / x.t);  // padding included
-    out.push_back({"tied gradient", "tied", CommOp::all_reduce, rows * x.h * beta});
+    out.push_back({"tied gradient", "tied", CommOp::all_reduce, rows * x.h * fp32});
   }
   const double d = p.data, ranks = x.t * d * p.pipeline;
-  out.push_back({"gradients", "dp", CommOp::reduce_scatter, (d - 1) / d * elements * 4});
-  out.push_back({"weights", "dp", CommOp::all_gather, (d - 1) / d * elements * beta});
+  out.push_back({"gradients", "dp", CommOp::reduce_scatter, (d - 1) / d * elements * fp32});
+  out.push_back({"weights", "dp", CommOp::all_gather, (d - 1) / d * elements * x.beta});
   const double scalars = 2 * ExactSum::digit_count + static_cast<double>(std::tuple_size_v<Votes>);
   out.push_back({"loss, norm and votes", "world", CommOp::all_reduce, 2 * (ranks - 1) / ranks * scalars * 8});
   return out;
