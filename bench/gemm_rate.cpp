@@ -31,8 +31,8 @@ class OneDnn {
 
   bool found() const { return sgemm_ != nullptr; }
   void run(const Gemm& op) const {
-    sgemm_(op.transpose_a ? 'T' : 'N', op.transpose_b ? 'T' : 'N', op.m, op.n, op.k, 1.0f, op.a, op.lda, op.b,
-           op.ldb, op.beta, op.c, op.ldc);
+    sgemm_(op.transpose_a ? 'T' : 'N', op.transpose_b ? 'T' : 'N', op.m, op.n, op.k, 1.0f, op.a.as<float>(),
+           op.lda, op.b.as<float>(), op.ldb, op.beta, op.c.as<float>(), op.ldc);
   }
 
  private:

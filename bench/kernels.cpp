@@ -7,6 +7,7 @@
 
 #include "bench/gemm_rate.h"
 #include "bench/stopwatch.h"
+#include "kernels/cpu/gemm_tile.h"
 #include "kernels/kernels.h"
 
 namespace triax {
@@ -35,6 +36,7 @@ class Table {
   }
 
   void gemms();
+  void bf16_gemms();
   void rows();
   void attention();
   void head();
@@ -58,21 +60,40 @@ class Table {
   }
   void gemm(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta,
             const float* bias = nullptr) {
-    const Gemm op{.transpose_a = ta,
-                  .transpose_b = tb,
-                  .m = m,
-                  .n = n,
-                  .k = k,
-                  .a = x_.data(),
-                  .lda = ta ? m : k,
-                  .b = x_.data() + m * k,
-                  .ldb = tb ? k : n,
-                  .c = y_.data(),
-                  .ldc = n,
-                  .beta = beta,
-                  .bias = bias};
+    const Gemm op = product(ta, tb, m, n, k, beta, bias);
     flops(fmt::format("{} {}{} {} x {} x {}", what, ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k),
           2.0 * static_cast<double>(m * n * k), time(kernels_.gemm, op));
+  }
+  /// The same in bf16 (a gradient of weights is accumulated in fp32): by vdpbf16ps where the processor has
+  /// it, and by conversion to fp32 while packing.
+  void bf16_gemm(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta) {
+    Gemm op = product(ta, tb, m, n, k, beta, nullptr);
+    op.a = reinterpret_cast<const bf16*>(x_.data());
+    op.b = reinterpret_cast<const bf16*>(x_.data()) + m * k;
+    if (beta == 0) op.c = reinterpret_cast<bf16*>(y_.data());
+    const std::string name =
+        fmt::format("{} {}{} {} x {} x {}", what, ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k);
+    const double count = 2.0 * static_cast<double>(m * n * k);
+    const auto by = [&](const std::string& way, cpu::GemmTileFunction tile) {
+      flops(name + way, count, best_seconds(kSeconds, [&] { cpu::gemm_by(device_, op, tile); }));
+    };
+    if (cpu::has_avx512_bf16()) by(", vdpbf16ps", cpu::gemm_tile_avx512_bf16);
+    by(", converted", cpu::gemm_tile_function(DType::f32));
+  }
+  Gemm product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta, const float* bias) {
+    return {.transpose_a = ta,
+            .transpose_b = tb,
+            .m = m,
+            .n = n,
+            .k = k,
+            .a = x_.data(),
+            .lda = ta ? m : k,
+            .b = x_.data() + m * k,
+            .ldb = tb ? k : n,
+            .c = y_.data(),
+            .ldc = n,
+            .beta = beta,
+            .bias = bias};
   }
 
   std::ostream& out_;
@@ -102,6 +123,20 @@ void Table::gemms() {
   gemm("small", false, true, 256, 512, 128, 0);
   gemm("  dX", false, false, 256, 128, 512, 0);
   gemm("  dW", true, false, 512, 128, 256, 1);
+}
+
+void Table::bf16_gemms() {
+  out_ << "matrix products in bf16, share of the machine's fp32 rate\n";
+  gemm("mlp up", false, true, T, F, H, 0);
+  for (int64_t i = 0; i < 2 * kPool; ++i)  // any normal numbers will do
+    reinterpret_cast<bf16*>(x_.data())[i] = round_bf16(1.0f + static_cast<float>(i % 127) / 128);
+  bf16_gemm("mlp up", false, true, T, F, H, 0);
+  bf16_gemm("  dX", false, false, T, H, F, 0);
+  bf16_gemm("  dW", true, false, F, H, T, 1);
+  bf16_gemm("logits", false, true, kHeadTokens, V, H, 0);
+  bf16_gemm("small", false, true, 256, 512, 128, 0);
+  bf16_gemm("  dX", false, false, 256, 128, 512, 0);
+  bf16_gemm("  dW", true, false, 512, 128, 256, 1);
 }
 
 void Table::rows() {
@@ -198,6 +233,7 @@ void bench_kernels(std::ostream& out, int threads) {
   table.attention();
   table.head();
   table.parameters();
+  table.bf16_gemms();
 }
 
 }  // namespace triax

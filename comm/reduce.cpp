@@ -1,8 +1,8 @@
 #include "comm/reduce.h"
 
-#include <bit>
-#include <cstring>
 #include <type_traits>
+
+#include "core/bf16.h"
 
 namespace triax {
 namespace {
@@ -20,17 +20,9 @@ struct Sum<bf16> {
 template <class T, class S>
 inline S widen(T v) {
   if constexpr (std::is_same_v<T, bf16>)
-    return std::bit_cast<float>(static_cast<uint32_t>(v.bits) << 16);
+    return value_of(v);
   else
     return static_cast<S>(v);
-}
-
-// To nearest, ties to even; a NaN keeps its upper bits and stays a NaN.
-inline bf16 round_bf16(float v) {
-  const uint32_t u = std::bit_cast<uint32_t>(v);
-  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  const uint32_t quiet = (u >> 16) | 0x40u;
-  return bf16{static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded)};
 }
 
 template <class T, class S>

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/device.h"
+#include "core/elements.h"
 #include "core/rng.h"
-#include "core/tensor.h"
 #include "kernels/exact_sum.h"
 
 namespace triax {
@@ -16,45 +16,50 @@ namespace triax {
 // of threads nor on where buffers lie, and a row's result does not depend on which other rows are computed
 // with it.
 //
+// Elements are f32 or bf16, all of one operation alike; what is `float*` is f32 in either case (statistics,
+// gradients of weights, optimizer state). bf16 is computed in fp32 and rounded once, to nearest, where it is
+// stored.
+//
 // "writes" means that the destination's old content is ignored, "accumulates" that the result is added to it.
 
-/// C = op(A) * op(B) + beta * C (+ bias in each row). Row-major; ld = distance of rows in elements.
+/// C = op(A) * op(B) + beta * C (+ bias in each row). Row-major; ld = distance of rows in elements. A and B
+/// have one type; C has it too, or is f32; the bias has C's. Sums are fp32; a bf16 C is only written.
 struct Gemm {
   bool transpose_a = false;  ///< A is stored [K, M] instead of [M, K]
   bool transpose_b = false;  ///< B is stored [N, K] instead of [K, N]
   int64_t m = 0, n = 0, k = 0;
-  const float* a = nullptr;
+  ConstElements a;
   int64_t lda = 0;
-  const float* b = nullptr;
+  ConstElements b;
   int64_t ldb = 0;
-  float* c = nullptr;
+  Elements c;
   int64_t ldc = 0;
-  float beta = 0;               ///< 0 writes, 1 accumulates
-  const float* bias = nullptr;  ///< [N] or null
+  float beta = 0;      ///< 0 writes, 1 accumulates
+  ConstElements bias;  ///< [N] or null
 };
 
 /// y = x + (delta + bias): the residual sum with a row-parallel layer's bias, which is added once, after the
 /// reduction.
 struct ResidualAdd {
   int64_t t, h;
-  const float* x;      ///< [T, H], or null: taken as 0
-  const float* delta;  ///< [T, H]
-  const float* bias;   ///< [H] or null
-  float* y;            ///< [T, H] writes; may be x or delta
+  ConstElements x;      ///< [T, H], or null: taken as 0
+  ConstElements delta;  ///< [T, H]
+  ConstElements bias;   ///< [H] or null
+  Elements y;           ///< [T, H] writes; may be x or delta
 };
 
 /// Pre-norm with the residual sum fused: r = x + (delta + delta_bias); y = norm(r) * weight (+ bias). r has
 /// the bits of ResidualAdd.
 struct NormForward {
   int64_t t, h;
-  const float* x;           ///< [T, H]
-  const float* delta;       ///< [T, H], or null: r = x and residual is not written
-  const float* delta_bias;  ///< [H] or null
-  float* residual;          ///< r [T, H]; may be x itself; unused when delta is null
-  const float* weight;      ///< [H]
-  const float* bias;        ///< [H]; null for RMSNorm
+  ConstElements x;           ///< [T, H]
+  ConstElements delta;       ///< [T, H], or null: r = x and residual is not written
+  ConstElements delta_bias;  ///< [H] or null
+  Elements residual;         ///< r [T, H]; may be x itself; unused when delta is null
+  ConstElements weight;      ///< [H]
+  ConstElements bias;        ///< [H]; null for RMSNorm
   float epsilon;
-  float* y;     ///< [T, H]
+  Elements y;   ///< [T, H]
   float* mean;  ///< [T]; null for RMSNorm
   float* rstd;  ///< [T]
 };
@@ -62,24 +67,24 @@ struct NormForward {
 /// dx = dr + d norm(r)/dr * dy, where dr is the gradient that reaches r past the norm.
 struct NormBackwardInput {
   int64_t t, h;
-  const float* dy;        ///< [T, H]
-  const float* residual;  ///< r [T, H]
-  const float* weight;    ///< [H]
-  const float* mean;      ///< [T]; null for RMSNorm
-  const float* rstd;      ///< [T]
-  const float* dr;        ///< [T, H] or null (zero)
-  float* dx;              ///< [T, H] writes; may be dr or dy
+  ConstElements dy;        ///< [T, H]
+  ConstElements residual;  ///< r [T, H]
+  ConstElements weight;    ///< [H]
+  const float* mean;       ///< [T]; null for RMSNorm
+  const float* rstd;       ///< [T]
+  ConstElements dr;        ///< [T, H] or null (zero)
+  Elements dx;             ///< [T, H] writes; may be dr or dy
 };
 
 /// dweight += sum_t dy * xhat, dbias += sum_t dy.
 struct NormBackwardWeight {
   int64_t t, h;
-  const float* dy;        ///< [T, H]
-  const float* residual;  ///< r [T, H]
-  const float* mean;      ///< [T]; null for RMSNorm
-  const float* rstd;      ///< [T]
-  float* dweight;         ///< [H] accumulates
-  float* dbias;           ///< [H] accumulates; null for RMSNorm
+  ConstElements dy;        ///< [T, H]
+  ConstElements residual;  ///< r [T, H]
+  const float* mean;       ///< [T]; null for RMSNorm
+  const float* rstd;       ///< [T]
+  float* dweight;          ///< [H] accumulates
+  float* dbias;            ///< [H] accumulates; null for RMSNorm
 };
 
 /// Causal multi-head attention on rows of fused projections: row t of qkv is [A*D query | K*D key | K*D
@@ -87,17 +92,17 @@ struct NormBackwardWeight {
 /// online softmax (FlashAttention, Dao et al. 2022): S x S is never stored.
 struct AttentionForward {
   int64_t b, s, heads, kv_heads, head_size;
-  const float* qkv;  ///< [B*S, (A + 2K) * D]
-  float* out;        ///< [B*S, A*D]
-  float* lse;        ///< [B, A, S] log of the softmax's denominator, for the backward
+  ConstElements qkv;  ///< [B*S, (A + 2K) * D]
+  Elements out;       ///< [B*S, A*D]
+  float* lse;         ///< [B, A, S] log of the softmax's denominator, for the backward
 };
 struct AttentionBackward {
   int64_t b, s, heads, kv_heads, head_size;
-  const float* qkv;
-  const float* out;
+  ConstElements qkv;
+  ConstElements out;
   const float* lse;
-  const float* dout;  ///< [B*S, A*D]
-  float* dqkv;        ///< [B*S, (A + 2K) * D] writes
+  ConstElements dout;  ///< [B*S, A*D]
+  Elements dqkv;       ///< [B*S, (A + 2K) * D] writes
 };
 
 /// Rotary embedding in the half-split convention of Hugging Face's LLaMA (Su et al. 2021), in place on the
@@ -105,7 +110,7 @@ struct AttentionBackward {
 struct Rope {
   int64_t b, s, heads, head_size;
   int64_t row_stride;  ///< elements from row t to row t + 1
-  float* x;            ///< [B*S, row_stride]
+  Elements x;          ///< [B*S, row_stride]
   float theta;
   bool inverse;  ///< rotates back: the backward
 };
@@ -113,27 +118,27 @@ struct Rope {
 /// y[t] = table[ids[t] - first_row] where first_row <= ids[t] < first_row + rows, else 0.
 struct EmbeddingForward {
   int64_t t, h, rows, first_row;
-  const int32_t* ids;  ///< [T]
-  const float* table;  ///< [rows, H]
-  float* y;            ///< [T, H] writes
+  const int32_t* ids;   ///< [T]
+  ConstElements table;  ///< [rows, H]
+  Elements y;           ///< [T, H] writes
 };
 /// dtable[ids[t] - first_row] += dy[t], in ascending order of t.
 struct EmbeddingBackward {
   int64_t t, h, rows, first_row;
   const int32_t* ids;
-  const float* dy;  ///< [T, H]
-  float* dtable;    ///< [rows, H] accumulates
+  ConstElements dy;  ///< [T, H]
+  float* dtable;     ///< [rows, H] accumulates
 };
 /// y[t] += positions[(first + t) % S], for T rows of a micro-batch (b*S + s) from row `first` on.
 struct PositionForward {
   int64_t t, s, h, first;
-  const float* positions;  ///< [>= S, H]
-  float* y;                ///< [T, H] accumulates
+  ConstElements positions;  ///< [>= S, H]
+  Elements y;               ///< [T, H] accumulates
 };
 /// dpositions[(first + t) % S] += dy[t], in ascending order of t.
 struct PositionBackward {
   int64_t t, s, h, first;
-  const float* dy;    ///< [T, H]
+  ConstElements dy;   ///< [T, H]
   float* dpositions;  ///< [>= S, H] accumulates
 };
 
@@ -142,9 +147,9 @@ struct PositionBackward {
 /// one behind the other in it, from element `first` on. The gradient is the same with dy for x.
 struct Dropout {
   int64_t t, h;
-  const float* x;     ///< [T, H]
-  const float* bias;  ///< [H] or null
-  float* y;           ///< [T, H] writes; may be x
+  ConstElements x;     ///< [T, H]
+  ConstElements bias;  ///< [H] or null
+  Elements y;          ///< [T, H] writes; may be x
   RandomStream bits;
   uint64_t first;
   uint32_t threshold;  ///< probability of dropping * 2^32
@@ -154,29 +159,29 @@ struct Dropout {
 /// y = gelu_tanh(u + bias): 0.5 z (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))).
 struct BiasGeluForward {
   int64_t t, f;
-  const float* u;     ///< [T, F] without the bias
-  const float* bias;  ///< [F]
-  float* y;           ///< [T, F]
+  ConstElements u;     ///< [T, F] without the bias
+  ConstElements bias;  ///< [F]
+  Elements y;          ///< [T, F]
 };
 /// du = dy * gelu'(u + bias).
 struct BiasGeluBackward {
   int64_t t, f;
-  const float* u;
-  const float* bias;
-  const float* dy;
-  float* du;  ///< [T, F] writes; may be dy
+  ConstElements u;
+  ConstElements bias;
+  ConstElements dy;
+  Elements du;  ///< [T, F] writes; may be dy
 };
 /// y = silu(gate) * up, with row t of gu = [F gate | F up].
 struct SwigluForward {
   int64_t t, f;
-  const float* gu;  ///< [T, 2F]
-  float* y;         ///< [T, F]
+  ConstElements gu;  ///< [T, 2F]
+  Elements y;        ///< [T, F]
 };
 struct SwigluBackward {
   int64_t t, f;
-  const float* gu;
-  const float* dy;  ///< [T, F]
-  float* dgu;       ///< [T, 2F] writes; may be gu
+  ConstElements gu;
+  ConstElements dy;  ///< [T, F]
+  Elements dgu;      ///< [T, 2F] writes; may be gu
 };
 
 // Cross-entropy over a vocabulary that is cut by the tensor axis, in three passes with an all-reduce of [T]
@@ -185,14 +190,14 @@ struct SwigluBackward {
 /// maximum[t] = max over the valid columns, -inf when there is none.
 struct CrossEntropyMax {
   int64_t t, valid, ld;  ///< `valid` columns take part; columns valid..ld-1 are padding
-  const float* logits;   ///< [T, ld]
+  ConstElements logits;  ///< [T, ld]
   float* maximum;        ///< [T] writes
 };
 /// sum_exp[t] = sum over valid columns of exp(logit - maximum[t]); target_logit[t] = logit of targets[t]
 /// minus maximum[t] if it is on this rank (first_row <= target < first_row + valid), else 0.
 struct CrossEntropySum {
   int64_t t, valid, ld, first_row;
-  const float* logits;
+  ConstElements logits;
   const float* maximum;
   const int32_t* targets;  ///< [T]; negative: no target, target_logit is 0
   float* sum_exp;          ///< [T] writes
@@ -202,12 +207,12 @@ struct CrossEntropySum {
 /// rows without a target. In place when dlogits == logits.
 struct CrossEntropyBackward {
   int64_t t, valid, ld, first_row;
-  const float* logits;
+  ConstElements logits;
   const float* maximum;
   const float* sum_exp;
   const int32_t* targets;
   float scale;
-  float* dlogits;  ///< [T, ld] writes
+  Elements dlogits;  ///< [T, ld] writes
 };
 /// loss[t] = log(sum_exp[t]) - target_logit[t] in double, added exactly to `sum` for rows with a target.
 struct CrossEntropyLoss {
@@ -221,8 +226,8 @@ struct CrossEntropyLoss {
 /// dbias[f] += sum_t dy[t][f].
 struct BiasBackward {
   int64_t t, f;
-  const float* dy;  ///< [T, F]
-  float* dbias;     ///< [F] accumulates
+  ConstElements dy;  ///< [T, F]
+  float* dbias;      ///< [F] accumulates
 };
 
 /// torch.optim.AdamW (Loshchilov and Hutter 2019) on n elements, in place:
@@ -251,6 +256,12 @@ struct Add {
   int64_t n;
   const float* x;
   float* y;
+};
+/// y = x, rounded to bf16.
+struct Cast {
+  int64_t n;
+  const float* x;
+  bf16* y;
 };
 /// First index whose value is not finite, or -1, to *index (host memory).
 struct FindNonFinite {
@@ -290,6 +301,7 @@ struct Kernels {
   Kernel<AdamW> adamw;
   Kernel<SquaredNorm> squared_norm;
   Kernel<Add> add;
+  Kernel<Cast> cast;
   Kernel<FindNonFinite> find_non_finite;
 };
 

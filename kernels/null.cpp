@@ -42,6 +42,7 @@ const Kernels& null_kernels() {
       .adamw = nothing<AdamW>,
       .squared_norm = nothing<SquaredNorm>,
       .add = nothing<Add>,
+      .cast = nothing<Cast>,
       .find_non_finite = all_finite,
   };
   return table;

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -30,52 +31,71 @@ TRIAX_INLINE float at_most_1e30(float x) {
   return __builtin_bit_cast(float, bits < most ? bits : most);
 }
 
-TRIAX_MULTIVERSION void gelu_rows(const BiasGeluForward& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void gelu_rows_of(const BiasGeluForward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    const float *u = op.u + t * op.f, *bias = op.bias;
-    float* y = op.y + t * op.f;
+    const T *u = op.u.as<T>() + t * op.f, *bias = op.bias.as<T>();
+    T* y = op.y.as<T>() + t * op.f;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
-      const float z = u[i] + bias[i];
-      y[i] = z / (1 + gelu_exponential(z));
+      const float z = value_of(u[i]) + value_of(bias[i]);
+      y[i] = rounded<T>(z / (1 + gelu_exponential(z)));
     }
   }
 }
+TRIAX_MULTIVERSION void gelu_rows(const BiasGeluForward& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.y, gelu_rows_of, op, begin, end);
+}
 
-TRIAX_MULTIVERSION void gelu_backward_rows(const BiasGeluBackward& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void gelu_backward_rows_of(const BiasGeluBackward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    const float *u = op.u + t * op.f, *bias = op.bias, *dy = op.dy + t * op.f;
-    float* du = op.du + t * op.f;
+    const T *u = op.u.as<T>() + t * op.f, *bias = op.bias.as<T>(), *dy = op.dy.as<T>() + t * op.f;
+    T* du = op.du.as<T>() + t * op.f;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
-      const float z = u[i] + bias[i], e = at_most_1e30(gelu_exponential(z));
+      const float z = value_of(u[i]) + value_of(bias[i]), e = at_most_1e30(gelu_exponential(z));
       const float s = 1 / (1 + e);
       const float slope = gelu_slope * (1 + 3 * gelu_cubic * z * z);
-      du[i] = dy[i] * (s + z * s * (e * s) * slope);
+      du[i] = rounded<T>(value_of(dy[i]) * (s + z * s * (e * s) * slope));
     }
   }
 }
-
-TRIAX_MULTIVERSION void swiglu_rows(const SwigluForward& op, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) {
-    const float *gate = op.gu + t * 2 * op.f, *up = gate + op.f;
-    float* y = op.y + t * op.f;
-#pragma omp simd
-    for (int64_t i = 0; i < op.f; ++i) y[i] = gate[i] / (1 + exp_of(-gate[i])) * up[i];
-  }
+TRIAX_MULTIVERSION void gelu_backward_rows(const BiasGeluBackward& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.du, gelu_backward_rows_of, op, begin, end);
 }
 
-TRIAX_MULTIVERSION void swiglu_backward_rows(const SwigluBackward& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void swiglu_rows_of(const SwigluForward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    const float *gate = op.gu + t * 2 * op.f, *up = gate + op.f, *dy = op.dy + t * op.f;
-    float *dgate = op.dgu + t * 2 * op.f, *dup = dgate + op.f;
+    const T *gate = op.gu.as<T>() + t * 2 * op.f, *up = gate + op.f;
+    T* y = op.y.as<T>() + t * op.f;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
-      const float g = gate[i], x = up[i], d = dy[i], s = 1 / (1 + exp_of(-g));
-      dgate[i] = d * x * s * (1 + g * (1 - s));
-      dup[i] = d * (g * s);
+      const float g = value_of(gate[i]);
+      y[i] = rounded<T>(g / (1 + exp_of(-g)) * value_of(up[i]));
     }
   }
+}
+TRIAX_MULTIVERSION void swiglu_rows(const SwigluForward& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.y, swiglu_rows_of, op, begin, end);
+}
+
+template <class T>
+TRIAX_INLINE void swiglu_backward_rows_of(const SwigluBackward& op, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const T *gate = op.gu.as<T>() + t * 2 * op.f, *up = gate + op.f, *dy = op.dy.as<T>() + t * op.f;
+    T *dgate = op.dgu.as<T>() + t * 2 * op.f, *dup = dgate + op.f;
+#pragma omp simd
+    for (int64_t i = 0; i < op.f; ++i) {
+      const float g = value_of(gate[i]), x = value_of(up[i]), d = value_of(dy[i]), s = 1 / (1 + exp_of(-g));
+      dgate[i] = rounded<T>(d * x * s * (1 + g * (1 - s)));
+      dup[i] = rounded<T>(d * (g * s));
+    }
+  }
+}
+TRIAX_MULTIVERSION void swiglu_backward_rows(const SwigluBackward& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.dgu, swiglu_backward_rows_of, op, begin, end);
 }
 
 }  // namespace

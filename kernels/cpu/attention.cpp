@@ -51,9 +51,10 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   ThreadPool& threads = device.threads();
   const int64_t blocks = blocks_of(op.s), kv_heads = op.b * op.kv_heads, heads = op.b * op.heads;
   // Whole heads when they keep the threads busy, else pieces of heads, which compute the scores twice (5
-  // products against 7). Both give the same bits, so the choice may look at the number of threads.
+  // products against 7). Both give the same bits, so the choice may look at the number of threads. In bf16
+  // always pieces: each block's gradient is then summed in fp32 and rounded once.
   const int64_t n = threads.size(), rounds = (kv_heads + n - 1) / n;
-  if (5 * rounds * n <= 7 * kv_heads) {
+  if (op.dqkv.dtype() == DType::f32 && 5 * rounds * n <= 7 * kv_heads) {
     threads.run(kv_heads, [&](int64_t i) { pieces.backward(op, i / op.kv_heads, i % op.kv_heads); });
     return;
   }

@@ -20,8 +20,9 @@ struct Avx2 {
   typedef float Vector __attribute__((vector_size(32)));
   typedef uint32_t Bits __attribute__((vector_size(32)));
   static constexpr int lanes = 8, rows = 6, vectors = 2, square = 8;  // 12 of 16 registers hold the tile
-  static void transpose(const float* from, int64_t ld, float* to, int64_t ld_to) {
-    transpose_8x8(from, ld, to, ld_to);
+  template <class T>
+  static void transpose(const T* from, int64_t ld, float* to, int64_t ld_to) {
+    transpose_8x8([=](int i) { return load_8(from + i * ld); }, to, ld_to);
   }
 };
 

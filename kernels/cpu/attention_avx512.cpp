@@ -20,8 +20,9 @@ struct Avx512 {
   typedef float Vector __attribute__((vector_size(64)));
   typedef uint32_t Bits __attribute__((vector_size(64)));
   static constexpr int lanes = 16, rows = 8, vectors = 2, square = 8;  // 16 of 32 registers hold the tile
-  static void transpose(const float* from, int64_t ld, float* to, int64_t ld_to) {
-    transpose_8x8(from, ld, to, ld_to);
+  template <class T>
+  static void transpose(const T* from, int64_t ld, float* to, int64_t ld_to) {
+    transpose_8x8([=](int i) { return load_8(from + i * ld); }, to, ld_to);
   }
 };
 

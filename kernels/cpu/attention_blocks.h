@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/bf16.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/kernels.h"
 
 namespace triax::cpu {
@@ -14,7 +16,8 @@ constexpr int64_t attention_max_head = 256;  ///< largest head size: buffers of 
 struct AttentionPieces {
   /// Out and lse of one block of queries of one head.
   void (*forward)(const AttentionForward&, int64_t batch, int64_t head, int64_t query_block);
-  /// All gradients of one key-value head and its query heads.
+  /// All gradients of one key-value head and its query heads; f32 only, because the queries' gradients are
+  /// added up where they lie.
   void (*backward)(const AttentionBackward&, int64_t batch, int64_t kv_head);
   /// Gradients of one block of keys and values, and of one block of queries: together the same bits as
   /// backward(), for 7/5 of its work, in pieces that can run at once.

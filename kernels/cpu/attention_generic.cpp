@@ -9,9 +9,10 @@ struct Generic {
   typedef float Vector __attribute__((vector_size(16)));
   typedef uint32_t Bits __attribute__((vector_size(16)));
   static constexpr int lanes = 4, rows = 4, vectors = 2, square = 4;
-  static void transpose(const float* from, int64_t ld, float* to, int64_t ld_to) {
+  template <class T>
+  static void transpose(const T* from, int64_t ld, float* to, int64_t ld_to) {
     for (int k = 0; k < square; ++k)
-      for (int j = 0; j < square; ++j) to[k * ld_to + j] = from[j * ld + k];
+      for (int j = 0; j < square; ++j) to[k * ld_to + j] = value_of(from[j * ld + k]);
   }
 };
 

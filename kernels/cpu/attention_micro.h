@@ -112,24 +112,26 @@ struct AttentionKernel {
   }
 
   /// to[i][0, padded(d)) = scale * from[i * ld][0, d), zero beyond d.
-  static void pack(const float* from, int64_t ld, int64_t rows, int64_t d, float scale, float* to) {
+  template <class T>
+  static void pack(const T* from, int64_t ld, int64_t rows, int64_t d, float scale, float* to) {
     const int64_t width = padded(d);
     for (int64_t i = 0; i < rows; ++i, from += ld, to += width) {
-      for (int64_t k = 0; k < d; ++k) to[k] = from[k] * scale;
+      for (int64_t k = 0; k < d; ++k) to[k] = value_of(from[k]) * scale;
       for (int64_t k = d; k < width; ++k) to[k] = 0;
     }
   }
 
   /// to[i * ld][0, d) = from[i][0, d) * scale.
-  static void unpack(const float* from, int64_t rows, int64_t d, float scale, float* to, int64_t ld) {
+  template <class T>
+  static void unpack(const float* from, int64_t rows, int64_t d, float scale, T* to, int64_t ld) {
     const int64_t width = padded(d);
     for (int64_t i = 0; i < rows; ++i, from += width, to += ld)
-      for (int64_t k = 0; k < d; ++k) to[k] = from[k] * scale;
+      for (int64_t k = 0; k < d; ++k) to[k] = rounded<T>(from[k] * scale);
   }
 
   /// to[k][i] = scale * from[i * ld + k] for rows i, zero for the missing rows of a block.
-  static void pack_transposed(const float* from, int64_t ld, int64_t rows, int64_t d, float scale,
-                              float* to) {
+  template <class T>
+  static void pack_transposed(const T* from, int64_t ld, int64_t rows, int64_t d, float scale, float* to) {
     constexpr int64_t square = Isa::square;
     const int64_t fast_rows = rows / square * square, fast_d = d / square * square;
     for (int64_t k = 0; k < fast_d; k += square)
@@ -137,7 +139,7 @@ struct AttentionKernel {
         Isa::transpose(from + i * ld + k, ld, to + k * side + i, side);
     for (int64_t k = 0; k < d; ++k) {
       float* row = to + k * side;
-      for (int64_t i = k < fast_d ? fast_rows : 0; i < rows; ++i) row[i] = from[i * ld + k];
+      for (int64_t i = k < fast_d ? fast_rows : 0; i < rows; ++i) row[i] = value_of(from[i * ld + k]);
       for (int64_t i = rows; i < side; ++i) row[i] = 0;
       if (scale != 1)
         for (int64_t i = 0; i < side; ++i) row[i] *= scale;
@@ -209,7 +211,8 @@ struct AttentionKernel {
     }
   }
 
-  static void forward(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
+  template <class T>
+  static void forward_of(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
     const Place place(op);
     const int64_t d = place.d, width = padded(d), queries = place.length(query_block);
     Rows query, key, value, out;  // query is transposed
@@ -218,12 +221,13 @@ struct AttentionKernel {
     std::fill_n(run.maximum, side, -std::numeric_limits<float>::infinity());
     std::fill_n(run.sum, side, 0.0f);
     std::memset(out.at, 0, sizeof(float) * side * width);
-    pack_transposed(op.qkv + place.query(b, head, query_block), place.row, queries, d, place.scale, query.at);
+    pack_transposed(op.qkv.as<T>() + place.query(b, head, query_block), place.row, queries, d, place.scale,
+                    query.at);
     for (int64_t block = 0; block <= query_block; ++block) {
       const bool diagonal = block == query_block;
       const int64_t keys = place.length(block), kv = place.kv_of(head);
-      pack(op.qkv + place.key(b, kv, block), place.row, keys, d, 1, key.at);
-      pack(op.qkv + place.value(b, kv, block), place.row, keys, d, 1, value.at);
+      pack(op.qkv.as<T>() + place.key(b, kv, block), place.row, keys, d, 1, key.at);
+      pack(op.qkv.as<T>() + place.value(b, kv, block), place.row, keys, d, 1, value.at);
       for (int64_t q = 0; q < queries; q += nr)
         scores(0, diagonal ? std::min<int64_t>(keys, q + nr) : keys, q, d, key.at, width, query.at,
                weights.at);
@@ -236,7 +240,7 @@ struct AttentionKernel {
         }
     }
     float* lse = op.lse + place.lse(b, head, query_block);
-    float* to = op.out + place.out(b, head, query_block);
+    T* to = op.out.as<T>() + place.out(b, head, query_block);
     for (int64_t q = 0; q < queries; ++q) {
       lse[q] = run.maximum[q] + std::log(run.sum[q]);
       unpack(out.at + q * width, 1, d, 1 / run.sum[q], to + q * place.out_row, 0);
@@ -262,13 +266,14 @@ struct AttentionKernel {
   };
   enum class Wanted { all, keys, queries };
 
+  template <class T>
   static void load_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block, Wanted wanted,
                         KeyBlock& to) {
     const Place place(op);
     to.keys = place.length(block);
-    const float* key = op.qkv + place.key(b, kv, block);
+    const T* key = op.qkv.as<T>() + place.key(b, kv, block);
     pack_transposed(key, place.row, to.keys, place.d, 1, to.key_transposed.at);
-    pack_transposed(op.qkv + place.value(b, kv, block), place.row, to.keys, place.d, 1,
+    pack_transposed(op.qkv.as<T>() + place.value(b, kv, block), place.row, to.keys, place.d, 1,
                     to.value_transposed.at);
     if (wanted != Wanted::keys) pack(key, place.row, to.keys, place.d, 1, to.key.at);
     if (wanted != Wanted::queries) {
@@ -277,27 +282,30 @@ struct AttentionKernel {
     }
   }
 
+  template <class T>
   static void store_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block,
                          const KeyBlock& from) {
     const Place place(op);
-    unpack(from.dkey.at, from.keys, place.d, 1, op.dqkv + place.key(b, kv, block), place.row);
-    unpack(from.dvalue.at, from.keys, place.d, 1, op.dqkv + place.value(b, kv, block), place.row);
+    unpack(from.dkey.at, from.keys, place.d, 1, op.dqkv.as<T>() + place.key(b, kv, block), place.row);
+    unpack(from.dvalue.at, from.keys, place.d, 1, op.dqkv.as<T>() + place.value(b, kv, block), place.row);
   }
 
+  template <class T>
   static void load_queries(const AttentionBackward& op, int64_t b, int64_t head, int64_t block,
                            QueryBlock& to) {
     const Place place(op);
     to.queries = place.length(block);
-    const float* dout = op.dout + place.out(b, head, block);
-    const float* out = op.out + place.out(b, head, block);
-    pack(op.qkv + place.query(b, head, block), place.row, to.queries, place.d, place.scale, to.query.at);
+    const T* dout = op.dout.as<T>() + place.out(b, head, block);
+    const T* out = op.out.as<T>() + place.out(b, head, block);
+    pack(op.qkv.as<T>() + place.query(b, head, block), place.row, to.queries, place.d, place.scale,
+         to.query.at);
     pack(dout, place.out_row, to.queries, place.d, 1, to.dout.at);
     const float* lse = op.lse + place.lse(b, head, block);
     for (int64_t q = 0; q < to.queries; ++q) {
-      const float *x = dout + q * place.out_row, *y = out + q * place.out_row;
+      const T *x = dout + q * place.out_row, *y = out + q * place.out_row;
       float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (int64_t k = 0; k < place.d; ++k) sum += x[k] * y[k];
+      for (int64_t k = 0; k < place.d; ++k) sum += value_of(x[k]) * value_of(y[k]);
       to.delta[q] = sum;
       to.lse[q] = lse[q];
     }
@@ -367,47 +375,62 @@ struct AttentionKernel {
     QueryBlock q;
     Gradients g;
     for (int64_t block = 0; block < place.blocks(); ++block) {
-      load_keys(op, b, kv, block, Wanted::all, k);
+      load_keys<float>(op, b, kv, block, Wanted::all, k);
       for (int64_t head = kv * group; head < (kv + 1) * group; ++head)
         for (int64_t query_block = block; query_block < place.blocks(); ++query_block) {
-          float* dquery = op.dqkv + place.query(b, head, query_block);
-          load_queries(op, b, head, query_block, q);
+          float* dquery = op.dqkv.as<float>() + place.query(b, head, query_block);
+          load_queries<float>(op, b, head, query_block, q);
           if (block > 0) pack(dquery, place.row, q.queries, place.d, 1, q.dquery.at);
           meet(query_block == block, block == 0, place.d, Wanted::all, q, k, g);
           // scaled once, when the last block of keys has been added
           unpack(q.dquery.at, q.queries, place.d, query_block == block ? place.scale : 1, dquery, place.row);
         }
-      store_keys(op, b, kv, block, k);
+      store_keys<float>(op, b, kv, block, k);
     }
   }
 
-  static void backward_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block) {
+  template <class T>
+  static void backward_keys_of(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block) {
     const Place place(op);
     const int64_t group = op.heads / op.kv_heads;
     KeyBlock k;
     QueryBlock q;
     Gradients g;
-    load_keys(op, b, kv, block, Wanted::keys, k);
+    load_keys<T>(op, b, kv, block, Wanted::keys, k);
     for (int64_t head = kv * group; head < (kv + 1) * group; ++head)
       for (int64_t query_block = block; query_block < place.blocks(); ++query_block) {
-        load_queries(op, b, head, query_block, q);
+        load_queries<T>(op, b, head, query_block, q);
         meet(query_block == block, false, place.d, Wanted::keys, q, k, g);
       }
-    store_keys(op, b, kv, block, k);
+    store_keys<T>(op, b, kv, block, k);
   }
 
-  static void backward_queries(const AttentionBackward& op, int64_t b, int64_t head, int64_t query_block) {
+  template <class T>
+  static void backward_queries_of(const AttentionBackward& op, int64_t b, int64_t head, int64_t query_block) {
     const Place place(op);
     KeyBlock k;
     QueryBlock q;
     Gradients g;
-    load_queries(op, b, head, query_block, q);
+    load_queries<T>(op, b, head, query_block, q);
     for (int64_t block = 0; block <= query_block; ++block) {
-      load_keys(op, b, place.kv_of(head), block, Wanted::queries, k);
+      load_keys<T>(op, b, place.kv_of(head), block, Wanted::queries, k);
       meet(query_block == block, block == 0, place.d, Wanted::queries, q, k, g);
     }
-    unpack(q.dquery.at, q.queries, place.d, place.scale, op.dqkv + place.query(b, head, query_block),
+    unpack(q.dquery.at, q.queries, place.d, place.scale, op.dqkv.as<T>() + place.query(b, head, query_block),
            place.row);
+  }
+
+  static void forward(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
+    with_element_type(op.out.dtype(),
+                      [&](auto type) { forward_of<decltype(type)>(op, b, head, query_block); });
+  }
+  static void backward_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block) {
+    with_element_type(op.dqkv.dtype(),
+                      [&](auto type) { backward_keys_of<decltype(type)>(op, b, kv, block); });
+  }
+  static void backward_queries(const AttentionBackward& op, int64_t b, int64_t head, int64_t block) {
+    with_element_type(op.dqkv.dtype(),
+                      [&](auto type) { backward_queries_of<decltype(type)>(op, b, head, block); });
   }
 
   static constexpr AttentionPieces pieces{forward, backward, backward_keys, backward_queries};

@@ -50,6 +50,7 @@ void adamw(Device& device, const AdamW& op);
 // reduce.cpp
 void squared_norm(Device& device, const SquaredNorm& op);
 void add(Device& device, const Add& op);
+void cast(Device& device, const Cast& op);
 void find_non_finite(Device& device, const FindNonFinite& op);
 
 }  // namespace triax::cpu

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
 
 namespace triax::cpu {
@@ -35,11 +36,12 @@ TRIAX_INLINE void draw(const RandomStream& bits, uint64_t first, int64_t blocks,
   }
 }
 
-TRIAX_MULTIVERSION void dropout_rows(const Dropout& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void dropout_rows_of(const Dropout& op, int64_t begin, int64_t end) {
   uint32_t words[4 * tile_blocks];
   for (int64_t t = begin; t < end; ++t) {
-    const float *x = op.x + t * op.h, *bias = op.bias;
-    float* y = op.y + t * op.h;
+    const T *x = op.x.as<T>() + t * op.h, *bias = op.bias.as<T>();
+    T* y = op.y.as<T>() + t * op.h;
     for (int64_t at = 0; at < op.h;) {
       const uint64_t index = op.first + static_cast<uint64_t>(t * op.h + at);
       const int64_t skip = static_cast<int64_t>(index % 4);
@@ -51,14 +53,19 @@ TRIAX_MULTIVERSION void dropout_rows(const Dropout& op, int64_t begin, int64_t e
       if (bias) {
 #pragma omp simd
         for (int64_t i = 0; i < n; ++i)
-          y[at + i] = drawn[i] >= threshold ? (x[at + i] + bias[at + i]) * scale : 0.0F;
+          y[at + i] = rounded<T>(
+              drawn[i] >= threshold ? (value_of(x[at + i]) + value_of(bias[at + i])) * scale : 0.0F);
       } else {
 #pragma omp simd
-        for (int64_t i = 0; i < n; ++i) y[at + i] = drawn[i] >= threshold ? x[at + i] * scale : 0.0F;
+        for (int64_t i = 0; i < n; ++i)
+          y[at + i] = rounded<T>(drawn[i] >= threshold ? value_of(x[at + i]) * scale : 0.0F);
       }
       at += n;
     }
   }
+}
+TRIAX_MULTIVERSION void dropout_rows(const Dropout& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.y, dropout_rows_of, op, begin, end);
 }
 
 }  // namespace

@@ -12,7 +12,17 @@
 
 namespace triax::cpu {
 
-GemmTileFunction gemm_tile_function() {
+bool has_avx512_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+#else
+  return false;
+#endif
+}
+
+GemmTileFunction gemm_tile_function(DType operands) {
+  if (operands == DType::bf16 && has_avx512_bf16()) return gemm_tile_avx512_bf16;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
@@ -41,7 +51,8 @@ struct Cut {
 /// Large tiles pack less, small ones keep all threads busy. An element's bits don't depend on the cut, so it
 /// may look at the number of threads.
 Cut cut_of(const Gemm& op, int threads) {
-  int64_t rows = 1344, columns = gemm_max_columns;  // 1344 = 14 * 96
+  int64_t rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded_rows;  // 1344 = 14 * 96
+  int64_t columns = gemm_max_columns;
   const auto tiles = [&] { return pieces_of(op.m, rows) * pieces_of(op.n, columns); };
   const int64_t enough = threads == 1 ? 1 : 6 * threads;
   while (tiles() < enough && rows > 168) rows /= 2;
@@ -51,16 +62,23 @@ Cut cut_of(const Gemm& op, int threads) {
 
 }  // namespace
 
-void gemm(Device& device, const Gemm& op) {
+void gemm_by(Device& device, const Gemm& op, GemmTileFunction tile) {
   check(op.beta == 0 || op.beta == 1, "a GEMM's beta is {}; it can be 0 (write) or 1 (accumulate)", op.beta);
+  check(op.a.dtype() == op.b.dtype(), "a GEMM of {} and {}: A and B must have one type",
+        name_of(op.a.dtype()), name_of(op.b.dtype()));
+  check(op.beta == 0 || op.c.dtype() == DType::f32, "a GEMM can't accumulate in {}, only in f32",
+        name_of(op.c.dtype()));
   if (op.m <= 0 || op.n <= 0) return;
-  const GemmTileFunction tile = gemm_tile_function();
   const Cut cut = cut_of(op, device.threads().size());
   const int64_t down = pieces_of(op.m, cut.rows), across = pieces_of(op.n, cut.columns);
   device.threads().run(down * across, [&](int64_t i) {
     const int64_t row = i % down * cut.rows, column = i / down * cut.columns;
     tile(op, {row, std::min(cut.rows, op.m - row), column, std::min(cut.columns, op.n - column)});
   });
+}
+
+void gemm(Device& device, const Gemm& op) {
+  gemm_by(device, op, gemm_tile_function(op.a.dtype()));
 }
 
 }  // namespace triax::cpu

@@ -16,7 +16,7 @@ namespace {
 
 struct Avx2 {
   using Vector = __m256;
-  static constexpr int lanes = 8, rows = 6, vectors = 2, square = 8;  // 12 of 16 registers hold C
+  static constexpr int lanes = 8, rows = 6, vectors = 2, square = 8, pair = 1;  // 12 of 16 registers hold C
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
@@ -24,15 +24,16 @@ struct Avx2 {
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 
-  static void transpose(const float* from, int64_t ld, float* to, int64_t ld_to) {
-    transpose_8x8(from, ld, to, ld_to);
+  template <class T>
+  static void transpose(const T* from, int64_t ld, float* to, int64_t ld_to) {
+    transpose_8x8([=](int i) { return load_8(from + i * ld); }, to, ld_to);
   }
 };
 
 }  // namespace
 
 void gemm_tile_avx2(const Gemm& op, const GemmTile& tile) {
-  GemmPanels<Avx2>::run(op, tile);
+  gemm_tile<Avx2>(op, tile);
 }
 
 }  // namespace triax::cpu

@@ -7,7 +7,7 @@ namespace {
 /// Any processor: vectors of four, without a fused multiply-add.
 struct Generic {
   typedef float Vector __attribute__((vector_size(16)));
-  static constexpr int lanes = 4, rows = 4, vectors = 2, square = 4;
+  static constexpr int lanes = 4, rows = 4, vectors = 2, square = 4, pair = 1;
   static Vector zero() { return Vector{0, 0, 0, 0}; }
   static Vector load(const float* p) {
     Vector v;
@@ -19,16 +19,17 @@ struct Generic {
   static Vector add(Vector a, Vector b) { return a + b; }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }
 
-  static void transpose(const float* from, int64_t ld, float* to, int64_t ld_to) {
+  template <class T>
+  static void transpose(const T* from, int64_t ld, float* to, int64_t ld_to) {
     for (int k = 0; k < square; ++k)
-      for (int j = 0; j < square; ++j) to[k * ld_to + j] = from[j * ld + k];
+      for (int j = 0; j < square; ++j) to[k * ld_to + j] = value_of(from[j * ld + k]);
   }
 };
 
 }  // namespace
 
 void gemm_tile_generic(const Gemm& op, const GemmTile& tile) {
-  GemmPanels<Generic>::run(op, tile);
+  gemm_tile<Generic>(op, tile);
 }
 
 }  // namespace triax::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/gemm_tile.h"
 
@@ -11,16 +12,21 @@
 // of as many columns as the registers hold, rows of op(A) in blocks that stay in the second cache, and a
 // micro-kernel that keeps Isa::rows x Isa::columns of C in registers.
 //
-// Included by gemm_{avx512,avx2,generic}.cpp, each of which compiles it for its own target; everything is in
-// an unnamed namespace, so that the linker can't swap one target's code for another's.
+// What is packed are units of 32 bits: a float (bf16 is converted on the way), or, where the instruction set
+// multiplies bf16, a pair of them with ascending k.
+//
+// Included by gemm_{avx512,avx512_bf16,avx2,generic}.cpp, each of which compiles it for its own target;
+// everything is in an unnamed namespace, so that the linker can't swap one target's code for another's.
 //
 // Isa supplies: Vector, lanes, rows, vectors (per row), zero(), load(), store(), broadcast(), multiply_add(),
-// add() and transpose(), which writes a square of `square` x `square` elements transposed.
+// add(), pair (the elements of a unit, 1 or 2) and transpose(), which writes `square` rows of `square` units
+// transposed.
 namespace triax::cpu {
 
 namespace {
 
-template <class Isa>
+/// T: elements of A and B. C: of C and the bias.
+template <class Isa, class T, class C>
 struct GemmPanels {
   using Vector = typename Isa::Vector;
   static constexpr int mr = Isa::rows;
@@ -29,6 +35,11 @@ struct GemmPanels {
   static constexpr int64_t block_rows = std::max<int64_t>(1, 96 / mr) * mr;
   static constexpr int64_t max_panels = (gemm_max_columns + nr - 1) / nr;
 
+  static constexpr int pair = Isa::pair;
+  static_assert(pair == 1 || std::is_same_v<T, bf16>);
+
+  static int64_t units(int64_t depth) { return (depth + pair - 1) / pair; }
+
   /// How a block's result meets C.
   struct Update {
     bool accumulate;    // add to C, else overwrite it unread
@@ -36,8 +47,8 @@ struct GemmPanels {
   };
 
   /// R rows of A, from `a` on (row-major with lda, or a packed panel [depth][mr]), times one panel
-  /// [depth][nr]: C[R, nr]. Each element is one chain of fused multiply-adds in ascending k, then plain sums.
-  /// Not inlined: the rows' offsets need all address registers.
+  /// [depth][nr]: C[R, nr]; depth and lda in units. Each element is one chain of fused multiply-adds in
+  /// ascending k, then plain sums. Not inlined: the rows' offsets need all address registers.
   template <int R, bool packed_a>
   [[gnu::noinline]] static void micro(int64_t depth, const float* a, int64_t lda, const float* panel,
                                       float* c, int64_t ldc, int64_t columns, Update update) {
@@ -106,87 +117,163 @@ struct GemmPanels {
     }
   }
 
-  /// Columns [column, column + columns) of op(B), depth [k0, k0 + depth), as panels [depth][nr]; columns that
+  /// Columns [column, column + columns) of op(B), depth [k0, k0 + depth), as panels [units][nr]; columns that
   /// are missing in the last panel are zero.
   static void pack_b(const Gemm& op, int64_t k0, int64_t depth, int64_t column, int64_t columns,
                      float* panels) {
-    for (int64_t j0 = 0; j0 < columns; j0 += nr, panels += depth * nr) {
+    const T* b = op.b.as<T>();
+    for (int64_t j0 = 0; j0 < columns; j0 += nr, panels += units(depth) * nr) {
       const int64_t width = std::min<int64_t>(nr, columns - j0);
       if (op.transpose_b)
-        pack_transposed<nr>(op.b + (column + j0) * op.ldb + k0, op.ldb, depth, width, panels);
+        pack_transposed<nr>(b + (column + j0) * op.ldb + k0, op.ldb, depth, width, panels);
       else
-        pack_straight<nr>(op.b + k0 * op.ldb + column + j0, op.ldb, depth, width, panels);
+        pack_straight<nr>(b + k0 * op.ldb + column + j0, op.ldb, depth, width, panels);
+    }
+  }
+
+  /// The unit of the elements at[0] and, in a pair, at[step], or 0 beyond the depth.
+  static float unit(const T* at, int64_t step, bool whole) {
+    if constexpr (pair == 1) {
+      return value_of(*at);
+    } else {
+      const uint32_t low = at[0].bits, high = whole ? at[step].bits : 0u;
+      return __builtin_bit_cast(float, low | high << 16);
     }
   }
 
   /// to[k][j] = from[k * ld + j].
   template <int W>
-  static void pack_straight(const float* from, int64_t ld, int64_t depth, int64_t width, float* to) {
-    if (width == W) {
-      for (int64_t k = 0; k < depth; ++k) std::memcpy(to + k * W, from + k * ld, sizeof(float) * W);
-      return;
+  static void pack_straight(const T* from, int64_t ld, int64_t depth, int64_t width, float* to) {
+    for (int64_t k = 0; k < depth; k += pair, to += W) {
+      const T* row = from + k * ld;
+      const bool whole = k + pair <= depth;
+      if (width == W && whole) {
+        if constexpr (std::is_same_v<T, float>) {
+          std::memcpy(to, row, sizeof(float) * W);
+        } else {
+#pragma omp simd
+          for (int j = 0; j < W; ++j) to[j] = unit(row + j, ld, true);
+        }
+      } else {
+        for (int64_t j = 0; j < W; ++j) to[j] = j < width ? unit(row + j, ld, whole) : 0.0f;
+      }
     }
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t j = 0; j < W; ++j) to[k * W + j] = j < width ? from[k * ld + j] : 0.0f;
   }
 
   /// to[k][j] = from[j * ld + k].
   template <int W>
-  static void pack_transposed(const float* from, int64_t ld, int64_t depth, int64_t width, float* to) {
-    constexpr int square = Isa::square;
+  static void pack_transposed(const T* from, int64_t ld, int64_t depth, int64_t width, float* to) {
+    constexpr int square = Isa::square, deep = square * pair;
     int64_t k = 0;
     if (width == W) {
-      for (; k + square <= depth; k += square)
-        for (int j = 0; j < W; j += square) Isa::transpose(from + j * ld + k, ld, to + k * W + j, W);
+      for (; k + deep <= depth; k += deep)
+        for (int j = 0; j < W; j += square) Isa::transpose(from + j * ld + k, ld, to + k / pair * W + j, W);
     }
-    for (; k < depth; ++k)
-      for (int64_t j = 0; j < W; ++j) to[k * W + j] = j < width ? from[j * ld + k] : 0.0f;
+    for (; k < depth; k += pair)
+      for (int64_t j = 0; j < W; ++j)
+        to[k / pair * W + j] = j < width ? unit(from + j * ld + k, 1, k + pair <= depth) : 0.0f;
   }
 
-  /// `rows` rows of a transposed A, depth [k0, k0 + depth), as panels [depth][mr].
-  static void pack_a(const Gemm& op, int64_t k0, int64_t depth, int64_t row, int64_t rows, float* panels) {
-    for (int64_t i = 0; i < rows; i += mr, panels += depth * mr)
-      pack_straight<mr>(op.a + k0 * op.lda + row + i, op.lda, depth, std::min<int64_t>(mr, rows - i), panels);
+  /// A block of rows of op(A), depth [k0, k0 + depth): where it lies, or packed.
+  struct Rows {
+    const float* at;
+    int64_t ld;   // units from row to row; of no meaning in panels
+    bool panels;  // [units][mr] each
+  };
+  static Rows rows_of_a(const Gemm& op, int64_t k0, int64_t depth, int64_t row, int64_t rows, float* memory) {
+    const T* a = op.a.as<T>();
+    if (op.transpose_a) {
+      for (int64_t i = 0; i < rows; i += mr)
+        pack_straight<mr>(a + k0 * op.lda + row + i, op.lda, depth, std::min<int64_t>(mr, rows - i),
+                          memory + units(depth) * i);
+      return {memory, 0, true};
+    }
+    const T* first = a + row * op.lda + k0;
+    if constexpr (std::is_same_v<T, float>) {
+      return {first, op.lda, false};
+    } else {
+      if (pair == 2 && op.lda % 2 == 0 && depth % 2 == 0)
+        return {reinterpret_cast<const float*>(first), op.lda / 2, false};
+      for (int64_t i = 0; i < rows; ++i) {
+        const T* from = first + i * op.lda;
+        float* to = memory + i * units(depth);
+#pragma omp simd
+        for (int64_t u = 0; u < depth / pair; ++u) to[u] = unit(from + u * pair, 1, true);
+        if (depth % pair) to[depth / pair] = unit(from + depth - 1, 1, false);
+      }
+      return {memory, units(depth), false};
+    }
   }
 
-  /// A block of rows (in the second cache) times the packed columns.
-  static void block(const Gemm& op, int64_t k0, int64_t depth, int64_t row, int64_t rows,
-                    const float* packed_a, const float* packed_b, const GemmTile& tile, Update update) {
-    for (int64_t j = 0; j < tile.columns; j += nr) {
-      const float* panel = packed_b + j * depth;
-      const int64_t columns = std::min<int64_t>(nr, tile.columns - j);
+  /// A block of rows (in the second cache) times the packed columns; c: its first row and the tile's first
+  /// column.
+  static void block(int64_t depth, int64_t rows, int64_t columns, const Rows& a, const float* packed_b,
+                    float* c, int64_t ldc, Update update) {
+    for (int64_t j = 0; j < columns; j += nr) {
+      const float* panel = packed_b + j * units(depth);
+      const int64_t width = std::min<int64_t>(nr, columns - j);
       const Update here{update.accumulate, update.bias ? update.bias + j : nullptr};
       for (int64_t i = 0; i < rows; i += mr) {
-        float* c = op.c + (row + i) * op.ldc + tile.column + j;
+        float* to = c + i * ldc + j;
         const int64_t height = std::min<int64_t>(mr, rows - i);
-        if (packed_a)
-          micro_rows<true>(height, depth, packed_a + i * depth, int64_t{0}, panel, c, op.ldc, columns, here);
+        if (a.panels)
+          micro_rows<true>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel, to, ldc, width,
+                           here);
         else
-          micro_rows<false>(height, depth, op.a + (row + i) * op.lda + k0, op.lda, panel, c, op.ldc, columns,
-                            here);
+          micro_rows<false>(height, units(depth), a.at + i * a.ld, a.ld, panel, to, ldc, width, here);
+      }
+    }
+  }
+
+  /// The tile's sums, added to or written over `c`.
+  static void sum(const Gemm& op, const GemmTile& tile, float* c, int64_t ldc, const float* bias) {
+    alignas(64) float packed_b[max_panels * nr * gemm_max_depth / pair];
+    alignas(64) float packed_a[block_rows * gemm_max_depth / pair];
+    // K is cut evenly, by a rule of K alone: the cuts are part of the result's bits.
+    const int64_t pieces = std::max<int64_t>(1, (op.k + gemm_max_depth - 1) / gemm_max_depth);
+    const int64_t step = units((op.k + pieces - 1) / pieces) * pair;
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      const int64_t k0 = piece * step, depth = std::min(step, op.k - k0);
+      const Update update{piece > 0 || op.beta != 0, piece + 1 == pieces ? bias : nullptr};
+      pack_b(op, k0, depth, tile.column, tile.columns, packed_b);
+      for (int64_t i = 0; i < tile.rows; i += block_rows) {
+        const int64_t rows = std::min(block_rows, tile.rows - i);
+        const Rows a = rows_of_a(op, k0, depth, tile.row + i, rows, packed_a);
+        block(depth, rows, tile.columns, a, packed_b, c + i * ldc, ldc, update);
       }
     }
   }
 
   static void run(const Gemm& op, const GemmTile& tile) {
-    alignas(64) float packed_b[max_panels * nr * gemm_max_depth];
-    alignas(64) float packed_a[block_rows * gemm_max_depth];
-    // K is cut evenly, by a rule of K alone: the cuts are part of the result's bits.
-    const int64_t pieces = std::max<int64_t>(1, (op.k + gemm_max_depth - 1) / gemm_max_depth);
-    const int64_t step = (op.k + pieces - 1) / pieces;
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      const int64_t k0 = piece * step, depth = std::min(step, op.k - k0);
-      const bool last = piece + 1 == pieces;
-      const Update update{piece > 0 || op.beta != 0, last && op.bias ? op.bias + tile.column : nullptr};
-      pack_b(op, k0, depth, tile.column, tile.columns, packed_b);
-      for (int64_t i = 0; i < tile.rows; i += block_rows) {
-        const int64_t row = tile.row + i, rows = std::min(block_rows, tile.rows - i);
-        if (op.transpose_a) pack_a(op, k0, depth, row, rows, packed_a);
-        block(op, k0, depth, row, rows, op.transpose_a ? packed_a : nullptr, packed_b, tile, update);
+    const C* bias = op.bias ? op.bias.as<C>() + tile.column : nullptr;
+    C* c = op.c.as<C>() + tile.row * op.ldc + tile.column;
+    if constexpr (std::is_same_v<C, float>) {
+      sum(op, tile, c, op.ldc, bias);
+    } else {
+      alignas(64) float sums[gemm_max_rounded_rows * gemm_max_columns], widened[gemm_max_columns];
+      if (bias)
+        for (int64_t j = 0; j < tile.columns; ++j) widened[j] = value_of(bias[j]);
+      sum(op, tile, sums, tile.columns, bias ? widened : nullptr);
+      for (int64_t i = 0; i < tile.rows; ++i) {
+        const float* from = sums + i * tile.columns;
+        C* to = c + i * op.ldc;
+#pragma omp simd
+        for (int64_t j = 0; j < tile.columns; ++j) to[j] = rounded<C>(from[j]);
       }
     }
   }
 };
+
+/// A tile of a product of f32, or of bf16 to either.
+template <class Isa>
+void gemm_tile(const Gemm& op, const GemmTile& tile) {
+  if (op.a.dtype() == DType::f32)
+    GemmPanels<Isa, float, float>::run(op, tile);
+  else if (op.c.dtype() == DType::f32)
+    GemmPanels<Isa, bf16, float>::run(op, tile);
+  else
+    GemmPanels<Isa, bf16, bf16>::run(op, tile);
+}
 
 }  // namespace
 

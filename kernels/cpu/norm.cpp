@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
 
 namespace triax::cpu {
@@ -16,117 +17,161 @@ int64_t rows_per_task(int64_t h) {
 }
 
 /// y = x + (delta + bias) for one row; x and bias may be null, y may be x or delta.
-TRIAX_INLINE void add_row(int64_t h, const float* x, const float* delta, const float* bias, float* y) {
+template <class T>
+TRIAX_INLINE void add_row(int64_t h, const T* x, const T* delta, const T* bias, T* y) {
   if (x && bias) {
 #pragma omp simd
-    for (int64_t i = 0; i < h; ++i) y[i] = x[i] + (delta[i] + bias[i]);
+    for (int64_t i = 0; i < h; ++i)
+      y[i] = rounded<T>(value_of(x[i]) + (value_of(delta[i]) + value_of(bias[i])));
   } else if (x) {
 #pragma omp simd
-    for (int64_t i = 0; i < h; ++i) y[i] = x[i] + delta[i];
+    for (int64_t i = 0; i < h; ++i) y[i] = rounded<T>(value_of(x[i]) + value_of(delta[i]));
   } else if (bias) {
 #pragma omp simd
-    for (int64_t i = 0; i < h; ++i) y[i] = delta[i] + bias[i];
+    for (int64_t i = 0; i < h; ++i) y[i] = rounded<T>(value_of(delta[i]) + value_of(bias[i]));
   } else if (y != delta) {
     std::copy_n(delta, h, y);
   }
 }
 
-TRIAX_MULTIVERSION void add_rows(const ResidualAdd& op, int64_t begin, int64_t end) {
+/// Row t, or null.
+template <class T>
+TRIAX_INLINE const T* row_of(const ConstElements& x, int64_t t, int64_t h) {
+  return x ? x.as<T>() + t * h : nullptr;
+}
+
+template <class T>
+TRIAX_INLINE void add_rows_of(const ResidualAdd& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t)
-    add_row(op.h, op.x ? op.x + t * op.h : nullptr, op.delta + t * op.h, op.bias, op.y + t * op.h);
+    add_row<T>(op.h, row_of<T>(op.x, t, op.h), op.delta.as<T>() + t * op.h, op.bias.as<T>(),
+               op.y.as<T>() + t * op.h);
+}
+TRIAX_MULTIVERSION void add_rows(const ResidualAdd& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.y, add_rows_of, op, begin, end);
 }
 
 /// LayerNorm of one row, in two passes, so that the variance does not cancel.
-TRIAX_INLINE void layer_norm_row(const NormForward& op, const float* r, int64_t t) {
+template <class T>
+TRIAX_INLINE void layer_norm_row(const NormForward& op, const T* r, int64_t t) {
   const int64_t h = op.h;
-  float* y = op.y + t * h;
+  const T *weight = op.weight.as<T>(), *bias = op.bias.as<T>();
+  T* y = op.y.as<T>() + t * h;
   float sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < h; ++i) sum += r[i];
+  for (int64_t i = 0; i < h; ++i) sum += value_of(r[i]);
   const float mean = sum / static_cast<float>(h);
 #pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < h; ++i) squares += (r[i] - mean) * (r[i] - mean);
+  for (int64_t i = 0; i < h; ++i) {
+    const float x = value_of(r[i]) - mean;
+    squares += x * x;
+  }
   const float rstd = 1 / std::sqrt(squares / static_cast<float>(h) + op.epsilon);
 #pragma omp simd
-  for (int64_t i = 0; i < h; ++i) y[i] = (r[i] - mean) * rstd * op.weight[i] + op.bias[i];
+  for (int64_t i = 0; i < h; ++i)
+    y[i] = rounded<T>((value_of(r[i]) - mean) * rstd * value_of(weight[i]) + value_of(bias[i]));
   op.mean[t] = mean;
   op.rstd[t] = rstd;
 }
 
-TRIAX_INLINE void rms_norm_row(const NormForward& op, const float* r, int64_t t) {
+template <class T>
+TRIAX_INLINE void rms_norm_row(const NormForward& op, const T* r, int64_t t) {
   const int64_t h = op.h;
-  float* y = op.y + t * h;
+  const T* weight = op.weight.as<T>();
+  T* y = op.y.as<T>() + t * h;
   float squares = 0;
 #pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < h; ++i) squares += r[i] * r[i];
+  for (int64_t i = 0; i < h; ++i) squares += value_of(r[i]) * value_of(r[i]);
   const float rstd = 1 / std::sqrt(squares / static_cast<float>(h) + op.epsilon);
 #pragma omp simd
-  for (int64_t i = 0; i < h; ++i) y[i] = r[i] * rstd * op.weight[i];
+  for (int64_t i = 0; i < h; ++i) y[i] = rounded<T>(value_of(r[i]) * rstd * value_of(weight[i]));
   op.rstd[t] = rstd;
 }
 
-TRIAX_MULTIVERSION void forward_rows(const NormForward& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void forward_rows_of(const NormForward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    const float* r = op.x + t * op.h;
+    const T* r = op.x.as<T>() + t * op.h;
     if (op.delta) {
-      float* residual = op.residual + t * op.h;
-      add_row(op.h, r, op.delta + t * op.h, op.delta_bias, residual);
+      T* residual = op.residual.as<T>() + t * op.h;
+      add_row<T>(op.h, r, op.delta.as<T>() + t * op.h, op.delta_bias.as<T>(), residual);
       r = residual;
     }
     if (op.mean)
-      layer_norm_row(op, r, t);
+      layer_norm_row<T>(op, r, t);
     else
-      rms_norm_row(op, r, t);
+      rms_norm_row<T>(op, r, t);
   }
+}
+TRIAX_MULTIVERSION void forward_rows(const NormForward& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.y, forward_rows_of, op, begin, end);
 }
 
 /// With g = dy * weight: dx = dr + rstd * (g - mean(g) - xhat * mean(g * xhat)); RMSNorm has no mean(g).
-TRIAX_MULTIVERSION void backward_input_rows(const NormBackwardInput& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void backward_input_rows_of(const NormBackwardInput& op, int64_t begin, int64_t end) {
   const int64_t h = op.h;
   for (int64_t t = begin; t < end; ++t) {
-    const float *dy = op.dy + t * h, *r = op.residual + t * h, *weight = op.weight;
+    const T *dy = op.dy.as<T>() + t * h, *r = op.residual.as<T>() + t * h, *weight = op.weight.as<T>();
     const float rstd = op.rstd[t], mean = op.mean ? op.mean[t] : 0;
-    float* dx = op.dx + t * h;
+    T* dx = op.dx.as<T>() + t * h;
     float sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
     for (int64_t i = 0; i < h; ++i) {
-      const float g = dy[i] * weight[i];
+      const float g = value_of(dy[i]) * value_of(weight[i]);
       sum += g;
-      dot += g * (r[i] - mean);
+      dot += g * (value_of(r[i]) - mean);
     }
     const float mean_g = op.mean ? sum / static_cast<float>(h) : 0;
     const float slope = dot * rstd / static_cast<float>(h) * rstd;
     if (op.dr) {
-      const float* dr = op.dr + t * h;
+      const T* dr = op.dr.as<T>() + t * h;
 #pragma omp simd
       for (int64_t i = 0; i < h; ++i)
-        dx[i] = dr[i] + rstd * (dy[i] * weight[i] - mean_g - (r[i] - mean) * slope);
+        dx[i] = rounded<T>(value_of(dr[i]) + rstd * (value_of(dy[i]) * value_of(weight[i]) - mean_g -
+                                                     (value_of(r[i]) - mean) * slope));
     } else {
 #pragma omp simd
-      for (int64_t i = 0; i < h; ++i) dx[i] = rstd * (dy[i] * weight[i] - mean_g - (r[i] - mean) * slope);
+      for (int64_t i = 0; i < h; ++i)
+        dx[i] = rounded<T>(
+            rstd * (value_of(dy[i]) * value_of(weight[i]) - mean_g - (value_of(r[i]) - mean) * slope));
     }
   }
 }
+TRIAX_MULTIVERSION void backward_input_rows(const NormBackwardInput& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.dx, backward_input_rows_of, op, begin, end);
+}
 
-TRIAX_MULTIVERSION void layer_norm_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void layer_norm_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
   const int64_t h = op.h;
-  const float *dy = op.dy, *r = op.residual, *mean = op.mean, *rstd = op.rstd;
+  const T *dy = op.dy.as<T>(), *r = op.residual.as<T>();
+  const float *mean = op.mean, *rstd = op.rstd;
   const auto scaled = [=](int64_t t, int64_t i) __attribute__((always_inline)) {
-    return dy[t * h + i] * ((r[t * h + i] - mean[t]) * rstd[t]);
+    return value_of(dy[t * h + i]) * ((value_of(r[t * h + i]) - mean[t]) * rstd[t]);
   };
   const auto plain = [=](int64_t t, int64_t i) __attribute__((always_inline)) {
-    return dy[t * h + i];
+    return value_of(dy[t * h + i]);
   };
   column_sums(op.t, begin, end - begin, op.dweight, scaled, op.dbias, plain);
 }
 
-TRIAX_MULTIVERSION void rms_norm_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void rms_norm_weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
   const int64_t h = op.h;
-  const float *dy = op.dy, *r = op.residual, *rstd = op.rstd;
+  const T *dy = op.dy.as<T>(), *r = op.residual.as<T>();
+  const float* rstd = op.rstd;
   const auto scaled = [=](int64_t t, int64_t i) __attribute__((always_inline)) {
-    return dy[t * h + i] * (r[t * h + i] * rstd[t]);
+    return value_of(dy[t * h + i]) * (value_of(r[t * h + i]) * rstd[t]);
   };
   column_sums(op.t, begin, end - begin, op.dweight, scaled);
+}
+
+template <class T>
+TRIAX_INLINE void weight_columns_of(const NormBackwardWeight& op, int64_t begin, int64_t end) {
+  op.mean ? layer_norm_weight_columns<T>(op, begin, end) : rms_norm_weight_columns<T>(op, begin, end);
+}
+TRIAX_MULTIVERSION void weight_columns(const NormBackwardWeight& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.dy, weight_columns_of, op, begin, end);
 }
 
 }  // namespace
@@ -147,9 +192,8 @@ void norm_backward_input(Device& device, const NormBackwardInput& op) {
 }
 
 void norm_backward_weight(Device& device, const NormBackwardWeight& op) {
-  device.threads().parallel_for(op.h, column_strip, [&](int64_t begin, int64_t end) {
-    op.mean ? layer_norm_weight_columns(op, begin, end) : rms_norm_weight_columns(op, begin, end);
-  });
+  device.threads().parallel_for(op.h, column_strip,
+                                [&](int64_t begin, int64_t end) { weight_columns(op, begin, end); });
 }
 
 }  // namespace triax::cpu

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
 
 namespace triax::cpu {
@@ -45,23 +46,27 @@ struct Rotation {
   }
 };
 
-TRIAX_MULTIVERSION void rotate_positions(const Rope& op, int64_t begin, int64_t end) {
+template <class T>
+TRIAX_INLINE void rotate_positions_of(const Rope& op, int64_t begin, int64_t end) {
   const int64_t half = op.head_size / 2;
   Rotation rotation(half, op.theta, begin);
   for (int64_t position = begin; position < end; ++position) {
     rotation.next(half, op.inverse);
     for (int64_t b = 0; b < op.b; ++b)
       for (int64_t head = 0; head < op.heads; ++head) {
-        float* low = op.x + (b * op.s + position) * op.row_stride + head * op.head_size;
-        float* high = low + half;
+        T* low = op.x.as<T>() + (b * op.s + position) * op.row_stride + head * op.head_size;
+        T* high = low + half;
 #pragma omp simd
         for (int64_t i = 0; i < half; ++i) {
-          const float x = low[i], y = high[i];
-          low[i] = x * rotation.c[i] - y * rotation.s[i];
-          high[i] = y * rotation.c[i] + x * rotation.s[i];
+          const float x = value_of(low[i]), y = value_of(high[i]);
+          low[i] = rounded<T>(x * rotation.c[i] - y * rotation.s[i]);
+          high[i] = rounded<T>(y * rotation.c[i] + x * rotation.s[i]);
         }
       }
   }
+}
+TRIAX_MULTIVERSION void rotate_positions(const Rope& op, int64_t begin, int64_t end) {
+  TRIAX_TYPED(op.x, rotate_positions_of, op, begin, end);
 }
 
 }  // namespace

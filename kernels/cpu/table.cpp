@@ -30,6 +30,7 @@ const Kernels& cpu_kernels() {
       .adamw = cpu::adamw,
       .squared_norm = cpu::squared_norm,
       .add = cpu::add,
+      .cast = cpu::cast,
       .find_non_finite = cpu::find_non_finite,
   };
   return table;

@@ -4,15 +4,27 @@
 
 #include <cstdint>
 
+#include "core/bf16.h"
+
 // For files that are compiled for AVX2 and above; unnamed, so that each target has its own copy.
 namespace triax::cpu {
 
 namespace {
 
-/// to[j * ld_to + i] = from[i * ld + j] for i, j in [0, 8).
-inline void transpose_8x8(const float* from, int64_t ld, float* to, int64_t ld_to) {
+inline __m256 load_8(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+/// Eight bf16, widened.
+inline __m256 load_8(const bf16* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+/// to[j * ld_to + i] = load(i)[j] for i, j in [0, 8).
+template <class Load>
+inline void transpose_8x8(const Load& load, float* to, int64_t ld_to) {
   __m256 r[8], t[8];
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * ld);
+  for (int i = 0; i < 8; ++i) r[i] = load(i);
   for (int i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);

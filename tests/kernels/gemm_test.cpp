@@ -56,28 +56,31 @@ struct Problem {
   }
 
   float a_at(int64_t i, int64_t p) const {
-    return op.transpose_a ? op.a[p * op.lda + i] : op.a[i * op.lda + p];
+    const float* a = op.a.as<float>();
+    return op.transpose_a ? a[p * op.lda + i] : a[i * op.lda + p];
   }
   float b_at(int64_t p, int64_t j) const {
-    return op.transpose_b ? op.b[j * op.ldb + p] : op.b[p * op.ldb + j];
+    const float* b = op.b.as<float>();
+    return op.transpose_b ? b[j * op.ldb + p] : b[p * op.ldb + j];
   }
 
   /// C as plain loops in double give it, and the sum of the addends' sizes (the scale of rounding).
   std::pair<double, double> expected(int64_t i, int64_t j) const {
-    double sum = op.beta != 0 ? op.c[i * op.ldc + j] : 0, size = std::abs(sum);
+    double sum = op.beta != 0 ? op.c.as<float>()[i * op.ldc + j] : 0, size = std::abs(sum);
     for (int64_t p = 0; p < op.k; ++p) {
       const double product = static_cast<double>(a_at(i, p)) * b_at(p, j);
       sum += product;
       size += std::abs(product);
     }
-    if (op.bias) sum += op.bias[j], size += std::abs(op.bias[j]);
+    if (op.bias) sum += op.bias.as<float>()[j], size += std::abs(op.bias.as<float>()[j]);
     return {sum, size};
   }
 
   /// The elements of C, without the gaps.
   std::vector<float> result() const {
     std::vector<float> out;
-    for (int64_t i = 0; i < op.m; ++i) out.insert(out.end(), op.c + i * op.ldc, op.c + i * op.ldc + op.n);
+    for (int64_t i = 0; i < op.m; ++i)
+      out.insert(out.end(), op.c.as<float>() + i * op.ldc, op.c.as<float>() + i * op.ldc + op.n);
     return out;
   }
 };
@@ -109,13 +112,13 @@ void expect_close(const Problem& before, const Problem& after, const std::string
   for (int64_t i = 0; i < before.op.m; ++i) {
     for (int64_t j = 0; j < before.op.n; ++j) {
       const auto [value, size] = before.expected(i, j);
-      const float got = after.op.c[i * after.op.ldc + j];
+      const float got = after.op.c.as<float>()[i * after.op.ldc + j];
       // Random signs: errors grow like the root of the number of sums.
       const double bound = unit * size * std::sqrt(static_cast<double>(before.op.k) + 4) + 1e-30;
       ASSERT_NEAR(got, value, bound) << what << " at " << i << ", " << j;
     }
     for (int64_t j = before.op.n; j < before.op.ldc; ++j)
-      ASSERT_EQ(after.op.c[i * after.op.ldc + j], kCanary) << what << " wrote past row " << i;
+      ASSERT_EQ(after.op.c.as<float>()[i * after.op.ldc + j], kCanary) << what << " wrote past row " << i;
   }
 }
 
@@ -189,10 +192,10 @@ TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
           Problem part = before;
           Gemm op = part.op;
           op.m = rows, op.n = columns;
-          op.a += ta ? row : row * op.lda;
-          op.b += tb ? column * op.ldb : column;
+          op.a = op.a.as<float>() + (ta ? row : row * op.lda);
+          op.b = op.b.as<float>() + (tb ? column * op.ldb : column);
           op.c = part.c.data() + row * op.ldc + column;
-          op.bias += column;
+          op.bias = op.bias.as<float>() + column;
           target.tile(op, {0, rows, 0, columns});
           for (int64_t i = row; i < row + rows; ++i)
             ASSERT_EQ(std::memcmp(part.c.data() + i * op.ldc + column, whole.c.data() + i * op.ldc + column,
@@ -219,7 +222,7 @@ TEST(Gemm, EmptyDepthWritesTheBiasOrKeepsTheSum) {
   cpu::gemm(*device, write.op);
   cpu::gemm(*device, keep.op);
   for (int64_t i = 0; i < 3; ++i)
-    for (int64_t j = 0; j < 20; ++j) EXPECT_EQ(write.op.c[i * write.op.ldc + j], write.bias[j]);
+    for (int64_t j = 0; j < 20; ++j) EXPECT_EQ(write.op.c.as<float>()[i * write.op.ldc + j], write.bias[j]);
   EXPECT_TRUE(same_bits(before, keep.result()));
   Problem none(false, true, 0, 20, 4, 0.0f, true);
   cpu::gemm(*device, none.op);  // no rows: nothing is touched
