@@ -79,6 +79,7 @@ void generate(const GenerateOptions& options, const std::function<void(unsigned 
   Mesh mesh(grid_of(config), *world, mesh_needs(config));
   Trainer trainer(config, mesh, *device, cpu_kernels(), plan_rank(config, 0).scratch_bytes);
   load_checkpoint(*world, info, pieces_to_load(trainer, /*weights_only=*/true));
+  trainer.state_loaded();
 
   const int64_t window = config.training.sequence_length, vocabulary = config.model.vocab_size;
   std::vector<int32_t> text;

@@ -26,7 +26,7 @@ Stage::Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape&
   if (alone() && chunks_.size() == 1) return;
   for (const char* name : {"forward message 0", "forward message 1", "backward message 0",
                            "backward message 1", "gradient received"})
-    message_index_.push_back(messages_.declare(name, activation, DType::f32));
+    message_index_.push_back(messages_.declare(name, activation, shape_.dtype));
 }
 
 Stage::Program Stage::program_of(const Schedule& schedule) const {

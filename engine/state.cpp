@@ -28,7 +28,7 @@ std::vector<StatePiece> pieces_to_save(Trainer& trainer) {
   std::vector<StatePiece> out;
   Optimizer& optimizer = trainer.optimizer();
   for_each_counted(trainer, optimizer.partition(), [&](const auto& entry, const auto& piece) {
-    append(out, StateKind::weight, entry, piece, trainer.params().weights().f32() + piece.begin);
+    append(out, StateKind::weight, entry, piece, optimizer.master_at(piece.begin));
     append(out, StateKind::exp_avg, entry, piece, optimizer.exp_avg_at(piece.begin));
     append(out, StateKind::exp_avg_sq, entry, piece, optimizer.exp_avg_sq_at(piece.begin));
   });
@@ -59,13 +59,16 @@ std::vector<StatePiece> snapshot_to_save(Trainer& trainer) {
 std::vector<StatePiece> pieces_to_load(Trainer& trainer, bool weights_only) {
   std::vector<StatePiece> out;
   Optimizer& optimizer = trainer.optimizer();
-  for (const auto& entry : trainer.params().entries())
-    if (entry.primary < 0 && !empty(entry.box))
-      out.push_back({StateKind::weight, entry.spec.name, entry.spec.global, entry.box,
-                     trainer.params().weights().f32() + entry.offset});
-  if (weights_only) return out;
+  if (!optimizer.has_masters())
+    for (const auto& entry : trainer.params().entries())
+      if (entry.primary < 0 && !empty(entry.box))
+        out.push_back({StateKind::weight, entry.spec.name, entry.spec.global, entry.box,
+                       trainer.params().weights().f32() + entry.offset});
   for (const auto& piece : optimizer.updated().pieces()) {
     const auto& entry = trainer.params().entries()[static_cast<size_t>(piece.entry)];
+    if (optimizer.has_masters())
+      append(out, StateKind::weight, entry, piece, optimizer.master_at(piece.begin));
+    if (weights_only) continue;
     append(out, StateKind::exp_avg, entry, piece, optimizer.exp_avg_at(piece.begin));
     append(out, StateKind::exp_avg_sq, entry, piece, optimizer.exp_avg_sq_at(piece.begin));
   }

@@ -14,8 +14,8 @@ int64_t elements_to_save(Trainer& trainer);
 /// A copy of them in Trainer::snapshot(), which the next call overwrites; the training state may change as
 /// soon as this returns.
 std::vector<StatePiece> snapshot_to_save(Trainer& trainer);
-/// What this rank needs of one: all its weights, copies included, and (unless weights_only) the moments that
-/// it updates.
+/// What this rank needs of one: all its weights, copies included (with bf16 weights the masters that it
+/// updates), and (unless weights_only) the moments that it updates. Trainer::state_loaded() ends loading.
 std::vector<StatePiece> pieces_to_load(Trainer& trainer, bool weights_only = false);
 /// The logical parts of this rank's own slices of the gradients that it counts, after their reduction
 /// (StateKind is of no meaning here).

@@ -162,6 +162,7 @@ void Run::restore() {
     trainer_.initialise();
     return;
   }
+  trainer_.state_loaded();
   step_ = found->step;
   consumed_samples_ = found->consumed_samples;
   last_loss_ = found->extra.value("loss", 0.0);

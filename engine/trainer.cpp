@@ -17,6 +17,10 @@ bool splits_backward(const std::vector<Action>& actions) {
   return false;
 }
 
+DType dtype_of(const RunConfig& config) {
+  return config.training.precision == "bf16" ? DType::bf16 : DType::f32;
+}
+
 ActivationShape activation_shape(const RunConfig& config, bool split_backward) {
   const ParallelConfig& p = config.parallel;
   const TrainingConfig& t = config.training;
@@ -24,6 +28,7 @@ ActivationShape activation_shape(const RunConfig& config, bool split_backward) {
   shape.batch = t.micro_batch_size;
   shape.sequence = t.sequence_length;
   shape.hidden = config.model.hidden_size;
+  shape.dtype = dtype_of(config);
   shape.split_backward = split_backward;
   shape.tensor = p.tensor;
   shape.sequence_parallel = p.sequence_parallel;
@@ -56,7 +61,7 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
     : config_(config),
       mesh_(mesh),
       device_(device),
-      params_(mesh.grid(), mesh.rank(), device, mesh.dp().size()),
+      params_(mesh.grid(), mesh.rank(), device, mesh.dp().size(), ParamStore::usual_bucket, dtype_of(config)),
       scratch_(device),
       context_{device, kernels, mesh, params_, scratch_, config.parallel.sequence_parallel},
       micro_batches_(config.training.global_batch_size /

@@ -53,7 +53,12 @@ class Trainer {
   Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kernels& kernels, size_t scratch_bytes);
 
   /// Initial weights from the seed.
-  void initialise() { params_.initialise(static_cast<uint64_t>(config_.seed)); }
+  void initialise() {
+    params_.initialise(static_cast<uint64_t>(config_.seed));
+    optimizer_->initialise(static_cast<uint64_t>(config_.seed));
+  }
+  /// To be called when what pieces_to_load() lists has been written. Collective.
+  void state_loaded() { optimizer_->masters_changed(); }
   /// Copies this rank's rows of a batch, [rows_per_step(), S + 1] int32 on the host, into the micro-batch
   /// buffers.
   void load_batch(const int32_t* rows);

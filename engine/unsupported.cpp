@@ -11,7 +11,6 @@ std::vector<std::string> unsupported(const RunConfig& c) {
       list.push_back(fmt::format("{} is not supported by this version; it can be {}", what, instead));
   };
   const auto& t = c.training;
-  refuse(t.precision != "fp32", "training.precision: " + t.precision, "fp32");
   refuse(t.device == "cuda", "training.device: cuda", "auto or cpu");
   return list;
 }

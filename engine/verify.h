@@ -8,8 +8,7 @@
 namespace triax {
 
 /// Largest distances that count as agreement (docs: guarantees). For gradients norm(a - b) / max(norm(b),
-/// 1e-6
-/// * norm of the whole gradient), for losses relative.
+/// 1e-6 * norm of the whole gradient), for losses relative.
 struct VerifyBounds {
   double gradient = 1e-5, loss = 1e-5;
 };

@@ -28,14 +28,14 @@ struct Gemm {
   bool transpose_a = false;  ///< A is stored [K, M] instead of [M, K]
   bool transpose_b = false;  ///< B is stored [N, K] instead of [K, N]
   int64_t m = 0, n = 0, k = 0;
-  ConstElements a;
+  ConstElements a{};
   int64_t lda = 0;
-  ConstElements b;
+  ConstElements b{};
   int64_t ldb = 0;
-  Elements c;
+  Elements c{};
   int64_t ldc = 0;
-  float beta = 0;      ///< 0 writes, 1 accumulates
-  ConstElements bias;  ///< [N] or null
+  float beta = 0;        ///< 0 writes, 1 accumulates
+  ConstElements bias{};  ///< [N] or null
 };
 
 /// y = x + (delta + bias): the residual sum with a row-parallel layer's bias, which is added once, after the

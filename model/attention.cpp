@@ -43,22 +43,22 @@ void Attention::declare(ParamStore& params, int tensor) {
 void Attention::plan(Placement& slot, const ActivationShape& shape) {
   const int64_t t = shape.tokens(), width = (heads_ + 2 * kv_heads_) * head_size_;
   const bool keep_core = shape.recompute == Recompute::none;
-  slot_qkv_ = slot.add("qkv", {t, width}, DType::f32);
-  core_out_.plan(slot, keep_core, "attention out", {t, heads_ * head_size_});
-  core_lse_.plan(slot, keep_core, "attention log-sum-exp", {shape.batch, heads_, shape.sequence});
-  grad_qkv_.plan(slot, shape.split_backward, "gradient of qkv", {t, width});
+  slot_qkv_ = slot.add("qkv", {t, width}, shape.dtype);
+  core_out_.plan(slot, keep_core, "attention out", {t, heads_ * head_size_}, shape.dtype);
+  core_lse_.plan(slot, keep_core, "attention log-sum-exp", {shape.batch, heads_, shape.sequence}, DType::f32);
+  grad_qkv_.plan(slot, shape.split_backward, "gradient of qkv", {t, width}, shape.dtype);
 }
 
 void Attention::rotate(Pass& pass, const Tensor& qkv, bool inverse) const {
   if (!rotary_) return;
   pass.context.kernels.rope(pass.context.device, {pass.batch, pass.sequence, heads_ + kv_heads_, head_size_,
-                                                  qkv[1], qkv.f32(), theta_, inverse});
+                                                  qkv[1], qkv, theta_, inverse});
 }
 
 void Attention::run_core(Pass& pass, const Core& core) const {
-  pass.context.kernels.attention_forward(pass.context.device,
-                                         {pass.batch, pass.sequence, heads_, kv_heads_, head_size_,
-                                          pass.slot[slot_qkv_].f32(), core.out.f32(), core.lse.f32()});
+  pass.context.kernels.attention_forward(
+      pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, pass.slot[slot_qkv_],
+                            core.out, core.lse.f32()});
 }
 
 Attention::Core Attention::core_again(Pass& pass, Scratch::Frame& frame) const {
@@ -84,11 +84,11 @@ void Attention::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, co
   {
     Scratch::Frame inner(pass.context.scratch);
     const Core core = core_again(pass, inner);
-    const Tensor d_out = inner.take("gradient of attention out", core.out.shape());
+    const Tensor d_out = inner.take("gradient of attention out", core.out.shape(), dy.dtype());
     out_.backward_input(pass, core.out, dy, d_out);
     pass.context.kernels.attention_backward(
-        pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv.f32(),
-                              core.out.f32(), core.lse.f32(), d_out.f32(), d_qkv.f32()});
+        pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv, core.out,
+                              core.lse.f32(), d_out, d_qkv});
   }
   rotate(pass, d_qkv, true);
   qkv_.backward_input(pass, x, d_qkv, dx);

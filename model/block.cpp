@@ -25,17 +25,17 @@ void Block::plan(Placement& slot, const ActivationShape& shape) {
   const bool keep_norms = shape.recompute == Recompute::none;
   mean1_ = slot.add("attention_norm mean", {t}, DType::f32);
   rstd1_ = slot.add("attention_norm rstd", {t}, DType::f32);
-  normed1_.plan(slot, keep_norms, "attention_norm out", activation);
+  normed1_.plan(slot, keep_norms, "attention_norm out", activation, shape.dtype);
   attention_.plan(slot, shape);
-  residual_ = slot.add("residual", activation, DType::f32);
+  residual_ = slot.add("residual", activation, shape.dtype);
   mean2_ = slot.add("mlp_norm mean", {t}, DType::f32);
   rstd2_ = slot.add("mlp_norm rstd", {t}, DType::f32);
-  normed2_.plan(slot, keep_norms, "mlp_norm out", activation);
+  normed2_.plan(slot, keep_norms, "mlp_norm out", activation, shape.dtype);
   mlp_.plan(slot, shape);
-  if (shape.split_backward) grad_y_.plan(slot, true, "gradient of mlp out", activation);
-  grad_normed2_.plan(slot, shape.split_backward, "gradient of mlp_norm out", activation);
-  grad_residual_.plan(slot, shape.split_backward, "gradient of residual", activation);
-  grad_normed1_.plan(slot, shape.split_backward, "gradient of attention_norm out", activation);
+  if (shape.split_backward) grad_y_.plan(slot, true, "gradient of mlp out", activation, shape.dtype);
+  grad_normed2_.plan(slot, shape.split_backward, "gradient of mlp_norm out", activation, shape.dtype);
+  grad_residual_.plan(slot, shape.split_backward, "gradient of residual", activation, shape.dtype);
+  grad_normed1_.plan(slot, shape.split_backward, "gradient of attention_norm out", activation, shape.dtype);
 }
 
 NormState Block::first_state(const Pass& pass, const Tensor& x) const {
@@ -69,8 +69,7 @@ void Block::forward(Pass& pass, const Tensor& x, const Tensor& y) {
   mlp_.forward(pass, normed2, y);
   if (pass.replay) return;
   const Tensor bias = mlp_dropout_.apply(pass, y, mlp_.out_bias(pass));
-  c.kernels.residual_add(c.device,
-                         {y[0], y[1], residual.f32(), y.f32(), bias ? bias.f32() : nullptr, y.f32()});
+  c.kernels.residual_add(c.device, {y[0], y[1], residual, y, bias, y});
 }
 
 void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) {

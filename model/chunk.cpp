@@ -24,7 +24,7 @@ void Chunk::plan(const ActivationShape& shape) {
   const Shape kept = shape.partition_inputs ? Shape{activation.numel() / shape.tensor} : activation;
   for (size_t i = 0; i < modules_.size(); ++i) {
     const bool has_input = i > 0 || !first_;
-    inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", kept, DType::f32) : -1);
+    inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", kept, shape.dtype) : -1);
     modules_[i]->plan(replays(i) ? workspaces_[i] : slot_, replays(i) ? at_once : shape);
   }
 }
@@ -48,7 +48,7 @@ Tensor Chunk::input_of(Pass& pass, size_t module, Scratch::Frame& frame) const {
   if (inputs_[module] < 0) return Tensor();
   const Tensor kept = pass.slot[inputs_[module]];
   if (!shape_.partition_inputs) return kept;
-  const Tensor whole = frame.take("input of a layer", shape_.activation());
+  const Tensor whole = frame.take("input of a layer", shape_.activation(), shape_.dtype);
   join_parts(pass.context.mesh.tp(), kept, whole);
   return whole;
 }
@@ -69,7 +69,8 @@ void Chunk::forward(Pass& pass, const Tensor& y) {
   // With parts alone in the slot, whole inputs take turns in scratch memory.
   Tensor turns[2];
   if (shape_.partition_inputs)
-    for (Tensor& turn : turns) turn = frame.take("activation between layers", shape_.activation());
+    for (Tensor& turn : turns)
+      turn = frame.take("activation between layers", shape_.activation(), shape_.dtype);
   const auto input = [&](size_t i) {
     if (inputs_[i] < 0) return Tensor();
     return shape_.partition_inputs ? turns[i % 2] : pass.slot[inputs_[i]];
@@ -92,8 +93,8 @@ void Chunk::forward(Pass& pass, const Tensor& y) {
 void Chunk::backward_input(Pass& pass, const Tensor& dy, const Tensor& dx) {
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
-  const Tensor turns[2] = {frame.take("gradient between modules", shape_.activation()),
-                           frame.take("gradient between modules", shape_.activation())};
+  const Tensor turns[2] = {frame.take("gradient between modules", shape_.activation(), shape_.dtype),
+                           frame.take("gradient between modules", shape_.activation(), shape_.dtype)};
   if (!last_ && shape_.scatter_messages) join_parts(c.mesh.tp(), message(c, dy), dy);
   Tensor gradient = dy;
   for (size_t i = modules_.size(); i-- > 0;) {

@@ -24,15 +24,15 @@ void Embedding::declare(ParamStore& params) {
 }
 
 void Embedding::plan(Placement& slot, const ActivationShape& shape) {
-  grad_y_.plan(slot, shape.split_backward, "gradient of embedding", shape.activation());
+  grad_y_.plan(slot, shape.split_backward, "gradient of embedding", shape.activation(), shape.dtype);
 }
 
 void Embedding::forward(Pass& pass, const Tensor&, const Tensor& y) {
   Context& c = pass.context;
   tokens_.forward(pass, pass.ids, y);
   if (learned_positions_)
-    c.kernels.position_forward(c.device, {y[0], pass.sequence, hidden_, pass.first_row(),
-                                          c.params.weight(positions_).f32(), y.f32()});
+    c.kernels.position_forward(
+        c.device, {y[0], pass.sequence, hidden_, pass.first_row(), c.params.weight(positions_), y});
   dropout_.apply(pass, y, Tensor());
 }
 
@@ -43,7 +43,7 @@ void Embedding::accumulate(Pass& pass, const Tensor& dy) const {
   tokens_.backward_weight(pass, pass.ids, d);
   if (learned_positions_)
     c.kernels.position_backward(
-        c.device, {d[0], pass.sequence, hidden_, pass.first_row(), d.f32(), c.params.grad(positions_).f32()});
+        c.device, {d[0], pass.sequence, hidden_, pass.first_row(), d, c.params.grad(positions_).f32()});
 }
 
 void Embedding::backward_input(Pass& pass, const Tensor&, const Tensor& dy, const Tensor&) {
@@ -67,13 +67,13 @@ void Head::declare(ParamStore& params) {
 }
 
 void Head::plan(Placement& slot, const ActivationShape& shape) {
-  dx_ = slot.add("gradient of head input", shape.activation(), DType::f32);
+  dx_ = slot.add("gradient of head input", shape.activation(), shape.dtype);
 }
 
 void Head::forward(Pass& pass, const Tensor& x, const Tensor&) {
   Scratch::Frame frame(pass.context.scratch);
   const NormState state{x, frame.take("final_norm mean", {x[0]}), frame.take("final_norm rstd", {x[0]})};
-  const Tensor normed = frame.take("final_norm out", x.shape());
+  const Tensor normed = frame.take("final_norm out", x.shape(), x.dtype());
   norm_.forward(pass, state, normed);
   if (pass.logits) return vocabulary_.logits(pass, normed, pass.logits);
   const Tensor dx = pass.slot[dx_];

@@ -30,18 +30,20 @@ void Mlp::declare(ParamStore& params, int tensor) {
 
 void Mlp::plan(Placement& slot, const ActivationShape& shape) {
   const Shape u{shape.tokens(), gated_ ? 2 * width_ : width_};
-  slot_u_ = slot.add(gated_ ? "gate and up" : "up", u, DType::f32);
-  activation_.plan(slot, shape.recompute == Recompute::none, "activation", {shape.tokens(), width_});
-  grad_u_.plan(slot, shape.split_backward, gated_ ? "gradient of gate and up" : "gradient of up", u);
+  slot_u_ = slot.add(gated_ ? "gate and up" : "up", u, shape.dtype);
+  activation_.plan(slot, shape.recompute == Recompute::none, "activation", {shape.tokens(), width_},
+                   shape.dtype);
+  grad_u_.plan(slot, shape.split_backward, gated_ ? "gradient of gate and up" : "gradient of up", u,
+               shape.dtype);
 }
 
 void Mlp::activate(Pass& pass, const Tensor& a) const {
   const Tensor u = pass.slot[slot_u_];
   Context& c = pass.context;
   if (gated_)
-    c.kernels.swiglu_forward(c.device, {u[0], width_, u.f32(), a.f32()});
+    c.kernels.swiglu_forward(c.device, {u[0], width_, u, a});
   else
-    c.kernels.bias_gelu_forward(c.device, {u[0], width_, u.f32(), up_.bias(pass).f32(), a.f32()});
+    c.kernels.bias_gelu_forward(c.device, {u[0], width_, u, up_.bias(pass), a});
 }
 
 Tensor Mlp::activation_again(Pass& pass, Scratch::Frame& frame) const {
@@ -65,13 +67,12 @@ void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Te
   const Tensor d_u = grad_u_.get(pass, frame);
   {
     Scratch::Frame inner(c.scratch);
-    const Tensor d_a = inner.take("gradient of activation", {u[0], width_});
+    const Tensor d_a = inner.take("gradient of activation", {u[0], width_}, dy.dtype());
     down_.backward_input(pass, activation_again(pass, inner), dy, d_a);
     if (gated_)
-      c.kernels.swiglu_backward(c.device, {u[0], width_, u.f32(), d_a.f32(), d_u.f32()});
+      c.kernels.swiglu_backward(c.device, {u[0], width_, u, d_a, d_u});
     else
-      c.kernels.bias_gelu_backward(c.device,
-                                   {u[0], width_, u.f32(), up_.bias(pass).f32(), d_a.f32(), d_u.f32()});
+      c.kernels.bias_gelu_backward(c.device, {u[0], width_, u, up_.bias(pass), d_a, d_u});
   }
   up_.backward_input(pass, x, d_u, dx);
 }

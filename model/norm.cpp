@@ -22,14 +22,14 @@ void Norm::forward_residual(Pass& pass, const Tensor& x, const Tensor& delta, co
   const ParamStore& params = pass.context.params;
   NormForward op{};
   op.t = x[0], op.h = hidden_;
-  op.x = x.f32();
-  op.delta = delta ? delta.f32() : nullptr;
-  op.delta_bias = delta_bias ? delta_bias.f32() : nullptr;
-  op.residual = delta ? state.residual.f32() : nullptr;
-  op.weight = params.weight(weight_).f32();
-  op.bias = layer_norm_ ? params.weight(bias_).f32() : nullptr;
+  op.x = x;
+  op.delta = delta;
+  op.delta_bias = delta_bias;
+  op.residual = delta ? state.residual : Tensor();
+  op.weight = params.weight(weight_);
+  op.bias = layer_norm_ ? params.weight(bias_) : Tensor();
   op.epsilon = epsilon_;
-  op.y = y.f32();
+  op.y = y;
   op.mean = layer_norm_ ? state.mean.f32() : nullptr;
   op.rstd = state.rstd.f32();
   pass.context.kernels.norm_forward(pass.context.device, op);
@@ -41,13 +41,13 @@ void Norm::backward_input(Pass& pass, const NormState& state, const Tensor& dy, 
   if (pass.weights_now) backward_weight(pass, state, dy);
   NormBackwardInput op{};
   op.t = dy[0], op.h = hidden_;
-  op.dy = dy.f32();
-  op.residual = state.residual.f32();
-  op.weight = pass.context.params.weight(weight_).f32();
+  op.dy = dy;
+  op.residual = state.residual;
+  op.weight = pass.context.params.weight(weight_);
   op.mean = layer_norm_ ? state.mean.f32() : nullptr;
   op.rstd = state.rstd.f32();
-  op.dr = dr ? dr.f32() : nullptr;
-  op.dx = dx.f32();
+  op.dr = dr;
+  op.dx = dx;
   pass.context.kernels.norm_backward_input(pass.context.device, op);
 }
 
@@ -55,8 +55,8 @@ void Norm::backward_weight(Pass& pass, const NormState& state, const Tensor& dy)
   const ParamStore& params = pass.context.params;
   NormBackwardWeight op{};
   op.t = dy[0], op.h = hidden_;
-  op.dy = dy.f32();
-  op.residual = state.residual.f32();
+  op.dy = dy;
+  op.residual = state.residual;
   op.mean = layer_norm_ ? state.mean.f32() : nullptr;
   op.rstd = state.rstd.f32();
   op.dweight = params.grad(weight_).f32();

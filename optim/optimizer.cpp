@@ -13,10 +13,24 @@ Optimizer::Optimizer(Context& context, const OptimizerConfig& config)
       shards_(context.mesh.zero_shard() ? context.mesh.zero_shard()->size() : 1),
       own_(context.params, data_, place_, data_),
       updated_(context.params, data_, place_ % shards_, shards_),
-      moments_("optimizer", context.device) {
+      state_("optimizer", context.device) {
   const int64_t elements = updated_.elements();
-  exp_avg_ = moments_.declare("exp_avg", {elements}, DType::f32);
-  exp_avg_sq_ = moments_.declare("exp_avg_sq", {elements}, DType::f32);
+  exp_avg_ = state_.declare("exp_avg", {elements}, DType::f32);
+  exp_avg_sq_ = state_.declare("exp_avg_sq", {elements}, DType::f32);
+  if (context.params.weights().dtype() != DType::f32)
+    master_ = state_.declare("master weights", {elements}, DType::f32);
+}
+
+void Optimizer::initialise(uint64_t seed) {
+  if (!has_masters() || context_->device.kind() == DeviceKind::none) return;
+  for (const auto& piece : updated_.pieces())
+    context_->params.initial_values(context_->params.entries()[static_cast<size_t>(piece.entry)], seed,
+                                    piece.first_in_box, piece.first_in_box + piece.end - piece.begin,
+                                    master_at(piece.begin));
+}
+
+void Optimizer::masters_changed() {
+  if (has_masters()) publish_weights();
 }
 
 void Optimizer::sum_copies() {
@@ -115,6 +129,16 @@ void Optimizer::gather_weights(size_t bucket) {
         .wait();
 }
 
+// The weights that this rank updates, rounded, and those of the others.
+void Optimizer::publish_weights() {
+  const ParamStore& params = context_->params;
+  if (has_masters())
+    for (const auto& piece : updated_.pieces())
+      context_->kernels.cast(context_->device, {piece.end - piece.begin, master_at(piece.begin),
+                                                params.weights().as<bf16>() + piece.begin});
+  for (size_t b = 0; b < params.buckets().size(); ++b) gather_weights(b);
+}
+
 void Optimizer::sync_gradients() {
   sum_copies();
   sum_rows();
@@ -132,13 +156,12 @@ void Optimizer::add_squared_norm(ExactSum& sum) {
 
 void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
   ParamStore& params = context_->params;
-  float* weights = params.weights().f32();
   float* grads = params.grads().f32();
   const double beta1 = config_.betas[0], beta2 = config_.betas[1];
   for (const auto& piece : updated_.pieces()) {
     AdamW op{};
     op.n = piece.end - piece.begin;
-    op.weight = weights + piece.begin;
+    op.weight = master_at(piece.begin);
     op.grad = grads + piece.begin;
     op.exp_avg = exp_avg_at(piece.begin);
     op.exp_avg_sq = exp_avg_sq_at(piece.begin);
@@ -154,7 +177,7 @@ void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
     op.grad_scale = static_cast<float>(grad_scale);
     context_->kernels.adamw(context_->device, op);
   }
-  for (size_t b = 0; b < params.buckets().size(); ++b) gather_weights(b);
+  publish_weights();
 }
 
 double clip_factor(double norm, double max_norm) {

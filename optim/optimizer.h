@@ -8,9 +8,10 @@
 
 namespace triax {
 
-/// AdamW on fp32 weights, its state shared by groups of N consecutive data ranks (the mesh's zero_shard) and
-/// replicated across the d / N groups. Per step, in this order: sync_gradients(), add_squared_norm(), [the
-/// caller adds the sums of all ranks], update().
+/// AdamW on fp32 weights (with bf16 weights on fp32 masters, which are part of the state), its state shared
+/// by groups of N consecutive data ranks (the mesh's zero_shard) and replicated across the d / N groups. Per
+/// step, in this order: sync_gradients(), add_squared_norm(), [the caller adds the sums of all ranks],
+/// update().
 ///
 /// A reduce-scatter within each group and an all-reduce of the slices across groups, which is a
 /// reduce-scatter and an all-gather, would add (g0 + g1) + (g2 + g3), other bits for every N. The two
@@ -21,8 +22,13 @@ class Optimizer {
  public:
   /// Declares the moments' arena; commit() allocates it. `params` must be committed or final.
   Optimizer(Context& context, const OptimizerConfig& config);
-  void commit() { moments_.commit(); }
-  const Arena& arena() const { return moments_; }
+  void commit() { state_.commit(); }
+  const Arena& arena() const { return state_; }
+  /// Writes the masters' initial values; the moments are zero. Nothing to do with fp32 weights.
+  void initialise(uint64_t seed);
+  /// After the masters have been written from outside: rounds them into the weights and hands those round, as
+  /// update() does. Collective over the data axis; nothing to do with fp32 weights.
+  void masters_changed();
   /// What this rank reduces, counts in the norm and writes into checkpoints: no element is another rank's
   /// too.
   const ZeroPartition& partition() const { return own_; }
@@ -41,16 +47,24 @@ class Optimizer {
 
   /// What update() works on; partition() is a part of it.
   const ZeroPartition& updated() const { return updated_; }
+  /// Whether the fp32 weights are masters apart from the weights that are computed with.
+  bool has_masters() const { return master_ >= 0; }
+  /// The fp32 weight of the element at a flat offset that lies in updated(); contiguous in a slice.
+  float* master_at(int64_t flat) const {
+    return has_masters() ? state_[master_].f32() + updated_.local(flat)
+                         : context_->params.weights().f32() + flat;
+  }
   /// First and second moment of the element at a flat offset that lies in updated(); the moments of a slice
   /// are contiguous.
-  float* exp_avg_at(int64_t flat) const { return moments_[exp_avg_].f32() + updated().local(flat); }
-  float* exp_avg_sq_at(int64_t flat) const { return moments_[exp_avg_sq_].f32() + updated().local(flat); }
+  float* exp_avg_at(int64_t flat) const { return state_[exp_avg_].f32() + updated_.local(flat); }
+  float* exp_avg_sq_at(int64_t flat) const { return state_[exp_avg_sq_].f32() + updated_.local(flat); }
 
  private:
   void sum_copies();
   void sum_rows();
   void sum_tied();
   void reduce(size_t bucket);
+  void publish_weights();
   void gather_weights(size_t bucket);
   Tensor part(const Tensor& flat, size_t bucket, int first, int count = 1) const;
 
@@ -58,8 +72,8 @@ class Optimizer {
   OptimizerConfig config_;
   int data_, place_, shards_;  // d, r and N
   ZeroPartition own_, updated_;
-  Arena moments_;
-  int exp_avg_ = -1, exp_avg_sq_ = -1;
+  Arena state_;
+  int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1;
 };
 
 /// torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)); 1 when max_norm is 0.

@@ -7,13 +7,13 @@ namespace triax {
 namespace {
 
 // y [T, N] = x [T, K] w[N, K]^T
-void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, const float* bias) {
+void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& bias) {
   Gemm op;
   op.transpose_b = true;
   op.m = x[0], op.n = w[0], op.k = w[1];
-  op.a = x.f32(), op.lda = x[1];
-  op.b = w.f32(), op.ldb = w[1];
-  op.c = y.f32(), op.ldc = y[1];
+  op.a = x, op.lda = x[1];
+  op.b = w, op.ldb = w[1];
+  op.c = y, op.ldc = y[1];
   op.bias = bias;
   pass.context.kernels.gemm(pass.context.device, op);
 }
@@ -22,9 +22,9 @@ void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, con
 void multiply_back(Pass& pass, const Tensor& dy, const Tensor& w, const Tensor& dx) {
   Gemm op;
   op.m = dy[0], op.n = w[1], op.k = w[0];
-  op.a = dy.f32(), op.lda = dy[1];
-  op.b = w.f32(), op.ldb = w[1];
-  op.c = dx.f32(), op.ldc = dx[1];
+  op.a = dy, op.lda = dy[1];
+  op.b = w, op.ldb = w[1];
+  op.c = dx, op.ldc = dx[1];
   pass.context.kernels.gemm(pass.context.device, op);
 }
 
@@ -33,15 +33,15 @@ void accumulate_weight(Pass& pass, const Tensor& dy, const Tensor& x, const Tens
   Gemm op;
   op.transpose_a = true;
   op.m = dw[0], op.n = dw[1], op.k = dy[0];
-  op.a = dy.f32(), op.lda = dy[1];
-  op.b = x.f32(), op.ldb = x[1];
-  op.c = dw.f32(), op.ldc = dw[1];
+  op.a = dy, op.lda = dy[1];
+  op.b = x, op.ldb = x[1];
+  op.c = dw, op.ldc = dw[1];
   op.beta = 1;
   pass.context.kernels.gemm(pass.context.device, op);
 }
 
 void accumulate_bias(Pass& pass, const Tensor& dy, const Tensor& db) {
-  pass.context.kernels.bias_backward(pass.context.device, {dy[0], dy[1], dy.f32(), db.f32()});
+  pass.context.kernels.bias_backward(pass.context.device, {dy[0], dy[1], dy, db.f32()});
 }
 
 Init normal(float stddev) {
@@ -51,7 +51,7 @@ Init normal(float stddev) {
 }  // namespace
 
 void copy_columns(Pass& pass, const Tensor& full, int part, const Tensor& local, bool into_full) {
-  const size_t width = static_cast<size_t>(local[1]) * sizeof(float);
+  const size_t width = static_cast<size_t>(local[1]) * size_of(local.dtype());
   for (int64_t t = 0; t < local[0]; ++t) {
     char* a = static_cast<char*>(full.rows(t, 1).raw()) + static_cast<size_t>(part) * width;
     char* b = static_cast<char*>(local.rows(t, 1).raw());
@@ -79,7 +79,7 @@ void ColumnLinear::forward(Pass& pass, const Tensor& x, const Tensor& y, bool ad
   const ParamStore& params = pass.context.params;
   Scratch::Frame frame(pass.context.scratch);
   multiply(pass, gather_rows(pass, x, frame), params.weight(weight_), y,
-           with_bias_ && add_bias ? params.weight(bias_).f32() : nullptr);
+           with_bias_ && add_bias ? params.weight(bias_) : Tensor());
 }
 
 void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
@@ -111,8 +111,8 @@ void ColumnLinear::forward_gathered(Pass& pass, const Tensor& x, const Tensor& y
   Communicator& tp = pass.context.mesh.tp();
   Scratch::Frame frame(pass.context.scratch);
   const int64_t t = y[0], local = pass.context.params.weight(weight_)[0];
-  Tensor mine = frame.take("local columns", {t, local});
-  Tensor all = frame.take("gathered columns", {tp.size() * t, local});
+  Tensor mine = frame.take("local columns", {t, local}, y.dtype());
+  Tensor all = frame.take("gathered columns", {tp.size() * t, local}, y.dtype());
   forward(pass, x, mine);
   tp.all_gather(mine, all).wait();
   for (int part = 0; part < tp.size(); ++part) copy_columns(pass, y, part, all.rows(part * t, t), true);
@@ -133,7 +133,7 @@ void RowLinear::declare(ParamStore& params) {
 void RowLinear::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   Scratch::Frame frame(pass.context.scratch);
   const Tensor addends = addends_of(pass, y, frame);
-  multiply(pass, x, pass.context.params.weight(weight_), addends, nullptr);
+  multiply(pass, x, pass.context.params.weight(weight_), addends, Tensor());
   sum_rows(pass, addends, y).wait();
 }
 
@@ -162,7 +162,7 @@ void RowLinear::gather_gradient(Pass& pass, const Tensor& dx_local, const Tensor
   Communicator& tp = pass.context.mesh.tp();
   Scratch::Frame frame(pass.context.scratch);
   const int64_t t = dx_local[0];
-  Tensor all = frame.take("gathered columns", {tp.size() * t, dx_local[1]});
+  Tensor all = frame.take("gathered columns", {tp.size() * t, dx_local[1]}, dx_local.dtype());
   tp.all_gather(dx_local, all).wait();
   for (int part = 0; part < tp.size(); ++part) copy_columns(pass, dx_full, part, all.rows(part * t, t), true);
 }

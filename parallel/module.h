@@ -68,15 +68,16 @@ struct Pass {
 /// not computed again.
 class Place {
  public:
-  void plan(Placement& slot, bool keep, std::string name, Shape shape) {
+  void plan(Placement& slot, bool keep, std::string name, Shape shape, DType dtype) {
     name_ = std::move(name);
     shape_ = shape;
-    index_ = keep ? slot.add(name_, shape, DType::f32) : -1;
+    dtype_ = dtype;
+    index_ = keep ? slot.add(name_, shape, dtype) : -1;
   }
   bool keeps() const { return index_ >= 0; }
   /// The tensor; without meaning at first when it is not kept.
   Tensor get(const Pass& pass, Scratch::Frame& frame) const {
-    return keeps() ? pass.slot[index_] : frame.take(name_, shape_);
+    return keeps() ? pass.slot[index_] : frame.take(name_, shape_, dtype_);
   }
   /// What an earlier call left.
   Tensor kept(const Pass& pass) const {
@@ -87,6 +88,7 @@ class Place {
  private:
   std::string name_;
   Shape shape_;
+  DType dtype_ = DType::f32;
   int index_ = -1;
 };
 
@@ -102,6 +104,7 @@ enum class Recompute {
 struct ActivationShape {
   int64_t batch = 0, sequence = 0, hidden = 0;
   bool split_backward = false;  ///< the schedule runs backward_weight apart
+  DType dtype = DType::f32;     ///< of activations, their gradients, and messages between stages
   int tensor = 1;               ///< ranks of the tensor group
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/bf16.h"
 #include "core/rng.h"
 
 namespace triax {
@@ -16,12 +17,14 @@ int64_t round_up(int64_t n, int64_t unit) {
 
 }  // namespace
 
-ParamStore::ParamStore(const Grid& grid, int rank, Device& device, int zero_shards, int64_t bucket_elements)
+ParamStore::ParamStore(const Grid& grid, int rank, Device& device, int zero_shards, int64_t bucket_elements,
+                       DType dtype)
     : grid_(&grid),
       rank_(rank),
       device_(&device),
       zero_shards_(zero_shards),
       bucket_elements_(bucket_elements),
+      dtype_(dtype),
       weights_("weights", device),
       grads_("gradients", device),
       tied_("tied gradients", device) {}
@@ -73,7 +76,7 @@ void ParamStore::close_bucket() {
 
 void ParamStore::commit() {
   close_bucket();
-  weights_.declare("all weights", {elements_}, DType::f32);
+  weights_.declare("all weights", {elements_}, dtype_);
   grads_.declare("all gradients", {elements_}, DType::f32);
   weights_.commit();
   grads_.commit();
@@ -85,32 +88,49 @@ void ParamStore::initialise(uint64_t seed) {
   check(device_->kind() == DeviceKind::cpu, "initial values are written by the host");
   for (const Entry& entry : entries_) {
     if (entry.primary >= 0) continue;
-    float* out = weights().f32() + entry.offset;
-    const Init& init = entry.spec.init;
-    if (init.kind != Init::Kind::normal) {
-      std::fill_n(out, entry.box.numel(), init.kind == Init::Kind::ones ? 1.0F : 0.0F);
+    const Tensor out = weights().rows(entry.offset, entry.box.numel());
+    if (dtype_ == DType::f32) {
+      initial_values(entry, seed, 0, out.numel(), out.f32());
       continue;
     }
-    const RandomStream stream(seed, entry.spec.name);
-    const Box all = whole(entry.spec.global);
-    const int rank = entry.box.extent.rank();
-    const int64_t rows = rank ? entry.box.extent[0] : 1;
-    const int64_t columns = rows ? entry.box.numel() / rows : 0;
-    check(rank <= 2, "{}: initial values of {} dimensions", entry.spec.name, rank);
-    device_->threads().parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        Box row = entry.box;
-        if (rank) row.offset[0] += r;
-        stream.normal(static_cast<uint64_t>(index_within(all, row)), columns, 0.0F, init.stddev,
-                      out + r * columns);
-      }
-    });
+    std::vector<float> part(static_cast<size_t>(std::min<int64_t>(out.numel(), 1 << 18)));
+    for (int64_t begin = 0; begin < out.numel(); begin += static_cast<int64_t>(part.size())) {
+      const int64_t end = std::min(out.numel(), begin + static_cast<int64_t>(part.size()));
+      initial_values(entry, seed, begin, end, part.data());
+      std::transform(part.begin(), part.begin() + (end - begin), out.as<bf16>() + begin, round_bf16);
+    }
   }
+}
+
+void ParamStore::initial_values(const Entry& entry, uint64_t seed, int64_t begin, int64_t end,
+                                float* out) const {
+  const Init& init = entry.spec.init;
+  if (init.kind != Init::Kind::normal) {
+    std::fill_n(out, end - begin, init.kind == Init::Kind::ones ? 1.0F : 0.0F);
+    return;
+  }
+  if (begin >= end) return;
+  const RandomStream stream(seed, entry.spec.name);
+  const Box all = whole(entry.spec.global);
+  const int rank = entry.box.extent.rank();
+  check(rank == 1 || rank == 2, "{}: initial values of {} dimensions", entry.spec.name, rank);
+  const int64_t columns = rank == 2 ? entry.box.extent[1] : entry.box.numel();
+  const int64_t first = begin / columns, rows = (end + columns - 1) / columns - first;
+  device_->threads().parallel_for(rows, 16, [&](int64_t from, int64_t to) {
+    for (int64_t row = first + from; row < first + to; ++row) {
+      const int64_t left = std::max(begin, row * columns), right = std::min(end, (row + 1) * columns);
+      Box rest = entry.box;
+      if (rank == 2) rest.offset[0] += row;
+      rest.offset[rank - 1] += left - row * columns;
+      stream.normal(static_cast<uint64_t>(index_within(all, rest)), right - left, 0.0F, init.stddev,
+                    out + (left - begin));
+    }
+  });
 }
 
 Tensor ParamStore::weight(int group) const {
   const Group& g = groups_[static_cast<size_t>(group)];
-  return Tensor(static_cast<float*>(weights().raw()) + g.offset, DType::f32, g.shape);
+  return weights().rows(g.offset, g.shape.numel()).reshape(g.shape);
 }
 
 Tensor ParamStore::grad(int group) const {

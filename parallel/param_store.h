@@ -7,9 +7,9 @@
 
 namespace triax {
 
-/// The weights and gradients of one rank. Declared parameter by parameter, then committed: one flat fp32
-/// buffer of weights and one of gradients, cut into buckets that the data axis reduces and gathers one by
-/// one.
+/// The weights and gradients of one rank. Declared parameter by parameter, then committed: one flat
+/// buffer of weights, in fp32 or bf16, and one of gradients, in fp32, cut into buckets that the data axis
+/// reduces and gathers one by one.
 ///
 /// Parameters declared together lie side by side, so that one GEMM runs over q, k and v (or gate and up)
 /// while each stays a parameter of its own. Between other parameters there may be padding up to 64 bytes;
@@ -27,10 +27,12 @@ class ParamStore {
     int64_t begin, end;
   };
 
+  static constexpr int64_t usual_bucket = 4 << 20;
   /// `zero_shards`: parts that every bucket can be cut into. `bucket_elements`: a bucket is closed at the
-  /// first parameter that passes it.
+  /// first parameter that passes it. `dtype`: of the weights; in bf16 they are rounded copies, whose fp32
+  /// masters the optimizer keeps.
   ParamStore(const Grid& grid, int rank, Device& device, int zero_shards = 1,
-             int64_t bucket_elements = 4 << 20);
+             int64_t bucket_elements = usual_bucket, DType dtype = DType::f32);
 
   /// Declares parameters that lie side by side and returns the group's id. A tied spec (alone in its group)
   /// shares the weight of the parameter of the same name if this rank has it, and becomes a weight of its own
@@ -38,8 +40,10 @@ class ParamStore {
   int declare(std::vector<ParamSpec> side_by_side);
   /// Allocates both buffers, zero-filled.
   void commit();
-  /// Writes the initial values, functions of (seed, name, global index). Host memory.
+  /// Writes the initial values, functions of (seed, name, global index), rounded in bf16. Host memory.
   void initialise(uint64_t seed);
+  /// The initial values, in fp32, of elements [begin, end) of an entry's box, in row-major order.
+  void initial_values(const Entry& entry, uint64_t seed, int64_t begin, int64_t end, float* out) const;
 
   /// The group as one tensor [rows of all its parameters, columns] (or [elements] for vectors).
   Tensor weight(int group) const;
@@ -48,7 +52,7 @@ class ParamStore {
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// All weights, all gradients: [elements] f32, buckets one behind the other.
+  /// All weights, all gradients (f32): [elements], buckets one behind the other.
   Tensor weights() const { return weights_[0]; }
   Tensor grads() const { return grads_[0]; }
   int64_t elements() const { return elements_; }
@@ -77,6 +81,7 @@ class ParamStore {
   Device* device_;
   int zero_shards_;
   int64_t bucket_elements_;
+  DType dtype_;
   std::vector<Entry> entries_;
   std::vector<Group> groups_;
   std::vector<Bucket> buckets_;

@@ -29,8 +29,8 @@ void VocabularyEmbedding::forward(Pass& pass, const Tensor& ids, const Tensor& y
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
   const Tensor addends = addends_of(pass, y, frame);
-  c.kernels.embedding_forward(c.device, {ids.numel(), y[1], rows_, first_row_, ids.i32(),
-                                         c.params.weight(weight_).f32(), addends.f32()});
+  c.kernels.embedding_forward(
+      c.device, {ids.numel(), y[1], rows_, first_row_, ids.i32(), c.params.weight(weight_), addends});
   sum_rows(pass, addends, y).wait();
 }
 
@@ -39,7 +39,7 @@ void VocabularyEmbedding::backward_weight(Pass& pass, const Tensor& ids, const T
   Scratch::Frame frame(c.scratch);
   const Tensor all = gather_rows(pass, dy, frame);
   c.kernels.embedding_backward(
-      c.device, {ids.numel(), dy[1], rows_, first_row_, ids.i32(), all.f32(), c.params.grad(weight_).f32()});
+      c.device, {ids.numel(), dy[1], rows_, first_row_, ids.i32(), all, c.params.grad(weight_).f32()});
 }
 
 VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied,
@@ -68,9 +68,9 @@ void VocabularyHead::logits(Pass& pass, const Tensor& x, const Tensor& out) cons
   Gemm op;
   op.transpose_b = true;
   op.m = x[0], op.n = rows_, op.k = x[1];
-  op.a = x.f32(), op.lda = x[1];
-  op.b = w.f32(), op.ldb = w[1];
-  op.c = out.f32(), op.ldc = rows_;
+  op.a = x, op.lda = x[1];
+  op.b = w, op.ldb = w[1];
+  op.c = out, op.ldc = rows_;
   c.kernels.gemm(c.device, op);
 }
 
@@ -83,7 +83,7 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_lo
   const Tensor dx = pass.evaluate ? dx_local : addends_of(pass, dx_local, frame);
   const int64_t tokens = x[0], hidden = x[1], most = chunk_tokens(tokens);
   const Tensor w = c.params.weight(weight_);
-  const Tensor logits_memory = frame.take("logits of a chunk", {most, rows_});
+  const Tensor logits_memory = frame.take("logits of a chunk", {most, rows_}, x.dtype());
   const Tensor maximum_memory = frame.take("largest logit", {most});
   const Tensor sums_memory = frame.take("softmax denominator and target logit", {2, most});
   for (int64_t first = 0; first < tokens; first += most) {
@@ -93,27 +93,27 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_lo
     const Tensor sum_exp = sums_memory.reshape({2 * most}).rows(0, n);
     const Tensor target_logit = sums_memory.reshape({2 * most}).rows(n, n);
     logits(pass, xc, z);
-    k.cross_entropy_max(c.device, {n, valid_, rows_, z.f32(), maximum.f32()});
+    k.cross_entropy_max(c.device, {n, valid_, rows_, z, maximum.f32()});
     tp.all_reduce(maximum, maximum, ReduceOp::max).wait();
-    k.cross_entropy_sum(c.device, {n, valid_, rows_, first_row_, z.f32(), maximum.f32(), targets.i32(),
+    k.cross_entropy_sum(c.device, {n, valid_, rows_, first_row_, z, maximum.f32(), targets.i32(),
                                    sum_exp.f32(), target_logit.f32()});
     const Tensor both = sums_memory.reshape({2 * most}).rows(0, 2 * n);
     tp.all_reduce(both, both, ReduceOp::sum).wait();
     k.cross_entropy_loss(c.device, {n, sum_exp.f32(), target_logit.f32(), targets.i32(), pass.loss});
     if (pass.evaluate) continue;
-    k.cross_entropy_backward(c.device, {n, valid_, rows_, first_row_, z.f32(), maximum.f32(), sum_exp.f32(),
-                                        targets.i32(), pass.loss_scale, z.f32()});
+    k.cross_entropy_backward(c.device, {n, valid_, rows_, first_row_, z, maximum.f32(), sum_exp.f32(),
+                                        targets.i32(), pass.loss_scale, z});
     Gemm to_input;  // dx = dlogits W
     to_input.m = n, to_input.n = hidden, to_input.k = rows_;
-    to_input.a = z.f32(), to_input.lda = rows_;
-    to_input.b = w.f32(), to_input.ldb = hidden;
-    to_input.c = dx.rows(first, n).f32(), to_input.ldc = hidden;
+    to_input.a = z, to_input.lda = rows_;
+    to_input.b = w, to_input.ldb = hidden;
+    to_input.c = dx.rows(first, n), to_input.ldc = hidden;
     k.gemm(c.device, to_input);
     Gemm to_weight;  // dW += dlogits^T x
     to_weight.transpose_a = true;
     to_weight.m = rows_, to_weight.n = hidden, to_weight.k = n;
-    to_weight.a = z.f32(), to_weight.lda = rows_;
-    to_weight.b = xc.f32(), to_weight.ldb = hidden;
+    to_weight.a = z, to_weight.lda = rows_;
+    to_weight.b = xc, to_weight.ldb = hidden;
     to_weight.c = c.params.grad(weight_).f32(), to_weight.ldc = hidden;
     to_weight.beta = 1;
     k.gemm(c.device, to_weight);

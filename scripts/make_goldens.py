@@ -2,7 +2,7 @@
 """Makes the golden files of tests/golden: what Hugging Face's GPT-2 and LLaMA do under PyTorch in float64.
 
     pip install torch transformers h5py numpy pyyaml        (in a virtual environment; a CPU is enough)
-    scripts/make_goldens.py                                 writes tests/golden/*.h5
+    scripts/make_goldens.py                                 writes tests/golden/*.h5 and bf16.json
     scripts/make_goldens.py --check                         makes them again and compares with the files
 
 The tests read the files and need no Python. A summary of each case is printed, with the distance that PyTorch's own fp32
@@ -10,6 +10,7 @@ has from the truth: it shows how much room the guaranteed bounds leave.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def learnable_tokens(job, random):
 
 
 def make(name, sections):
-    """The Golden of a case, and PyTorch's fp32 run of the same."""
+    """The Golden of a case, and how far PyTorch's fp32 and bf16 runs of the same are from it."""
     text = yaml.safe_dump(sections, sort_keys=False, default_flow_style=False)
     job = parse_job(text)
     random = np.random.Generator(np.random.PCG64(list(name.encode())))
@@ -127,6 +128,13 @@ def make(name, sections):
     truth = train(job, build_network(job.model), initial, tokens)
     shipped = train(job, build_network(job.model, as_shipped=True), initial, tokens)
     single = train(job, build_network(job.model, as_shipped=True, dtype=torch.float32), initial, tokens)
+    half = train(
+        job,
+        build_network(job.model, as_shipped=True, dtype=torch.bfloat16),
+        initial,
+        tokens,
+        master=build_network(job.model, as_shipped=True, dtype=torch.float32),
+    )
     golden = Golden(
         job_yaml=text,
         initial=initial,
@@ -140,7 +148,7 @@ def make(name, sections):
     check_sense(name, job, golden)
     # The float64 of transformers as shipped rounds to float32 within; it must agree as far as that goes.
     check_bounds(f"{name}, transformers as shipped", distances(job.model.architecture, shipped, truth))
-    return golden, distances(job.model.architecture, single, truth)
+    return golden, distances(job.model.architecture, single, truth), bf16_errors(job.model.architecture, half, truth)
 
 
 def check_sense(name, job, golden):
@@ -167,6 +175,19 @@ def distances(architecture, run, truth):
         "loss": max(map(measure.relative, run.losses, truth.losses)),
         "gradient": max(measure.gradient_distance(run.gradients[n], truth.gradients[n], all_norm) for n in kept),
         "weight": max(measure.weight_distance(run.final[n], truth.final[n]) for n in kept),
+    }
+
+
+def bf16_errors(architecture, run, truth):
+    """What tests/golden/bf16.json holds of a case: errors of bf16, taken together, so that they are no matter of luck."""
+    def kept(values):
+        return {name: v for name, v in values.items() if not measure.left_out(architecture, name)}
+
+    return {
+        "loss": measure.root_mean_square(list(map(measure.relative, run.losses, truth.losses))),
+        "gradient": measure.whole_distance(run.gradients, kept(truth.gradients)),
+        "worst_gradient": distances(architecture, run, truth)["gradient"],
+        "weight": measure.whole_distance(run.final, kept(truth.final)),
     }
 
 
@@ -209,20 +230,30 @@ def main():
     torch.use_deterministic_algorithms(True)
     FOLDER.mkdir(parents=True, exist_ok=True)
     failed = False
-    print(f"{'case':<20} {'loss':>15} {'clipped':>7} {'KiB':>5}   PyTorch's fp32: loss gradient weight")
+    half_path = FOLDER / "bf16.json"
+    halves = json.loads(half_path.read_text()) if half_path.exists() else {}
+    print(f"{'case':<20} {'loss':>15} {'clipped':>7} {'KiB':>5}   PyTorch's fp32: loss gradient weight   bf16: loss gradient weight")
     for name in arguments.cases or CASES:
-        golden, single = make(name, CASES[name])
+        golden, single, half = make(name, CASES[name])
         path = FOLDER / f"{name}.h5"
         if not arguments.check:
-            write_golden(path, golden)
+            if not path.exists() or same(golden, read_golden(path)):
+                write_golden(path, golden)
+            halves[name] = half
         difference = same(golden, read_golden(path))
+        # Another processor rounds otherwise on the way: its errors are of the same size, not the same.
+        if any(not 0.5 < half[kind] / halves[name][kind] < 2 for kind in half):
+            difference = difference or "bf16.json"
         failed |= difference is not None
         clip = CASES[name]["optimizer"]["clip_grad_norm"]
         print(
             f"{name:<20} {golden.losses[0]:7.4f}-{golden.losses[-1]:7.4f} {(golden.grad_norms > clip).sum():>7}"
             f" {path.stat().st_size / 1024:5.0f}   {single['loss']:19.1e} {single['gradient']:8.1e} {single['weight']:6.1e}"
+            f"   {half['loss']:10.1e} {half['gradient']:8.1e} {half['weight']:6.1e}"
             + (f"   DIFFERS in {difference}" if difference else "")
         )
+    if not arguments.check:
+        half_path.write_text(json.dumps(halves, indent=1) + "\n")
     return 1 if failed else 0
 
 

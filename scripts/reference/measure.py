@@ -29,6 +29,16 @@ def weight_distance(ours, reference):
     return difference / size if size > 0 else (0.0 if difference == 0 else math.inf)
 
 
+def whole_distance(ours, reference):
+    """norm(a - b) / norm(b) over all tensors of two dicts together, those of `reference`."""
+    difference = math.sqrt(sum(norm(np.asarray(ours[n], np.float64) - b) ** 2 for n, b in reference.items()))
+    return difference / global_norm(reference)
+
+
+def root_mean_square(values):
+    return math.sqrt(sum(v * v for v in values) / len(values))
+
+
 def relative(ours, reference):
     if reference == 0:
         return 0.0 if ours == 0 else math.inf

@@ -43,6 +43,8 @@ def make_optimizer(job, network):
 def mean_loss(network, tokens):
     """Mean cross-entropy of tokens[:, 1:] given tokens[:, :-1]. tokens: [batch, sequence + 1], int64."""
     logits = network(input_ids=tokens[:, :-1], use_cache=False).logits
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()  # as transformers' own loss does
     return cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
@@ -55,25 +57,34 @@ class Run:
     final: dict = field(default_factory=dict)       # logical, after the last step
 
 
-def train(job, network, initial, batches):
-    """Trains `network` from `initial` ({logical name: array}) on batches [steps, global_batch, sequence + 1] of ids."""
-    load_logical(job.model, network, initial)
-    optimizer = make_optimizer(job, network)
+def train(job, network, initial, batches, master=None):
+    """Trains `network` from `initial` ({logical name: array}) on batches [steps, global_batch, sequence + 1] of ids. With
+    `master`, the same network in fp32, that one is trained, and `network` computes on copies rounded to its own type."""
+    held = master or network
+    load_logical(job.model, held, initial)
+    optimizer = make_optimizer(job, held)
     run = Run()
     for step, batch in enumerate(batches, start=1):
+        if master:
+            with torch.no_grad():
+                for ours, theirs in zip(network.parameters(), master.parameters()):
+                    ours.copy_(theirs)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(job, step)
         run.lrs.append(learning_rate(job, step))
 
-        optimizer.zero_grad()
+        network.zero_grad()
         loss = mean_loss(network, torch.as_tensor(batch, dtype=torch.int64))
         loss.backward()
         run.losses.append(loss.item())
+        if master:
+            for ours, theirs in zip(network.parameters(), master.parameters()):
+                theirs.grad = ours.grad.to(theirs.dtype)
         if step == 1:
-            gradients = {name: p.grad for name, p in network.named_parameters()}
+            gradients = {name: p.grad for name, p in held.named_parameters()}
             run.gradients = to_logical(job.model, gradients)
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), job.optimizer.clip_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(held.parameters(), job.optimizer.clip_grad_norm)
         run.grad_norms.append(norm.item())
         optimizer.step()
-    run.final = to_logical(job.model, dict(network.named_parameters()))
+    run.final = to_logical(job.model, dict(held.named_parameters()))
     return run

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "support/hdf5_file.h"
 #include "support/training.h"
@@ -62,6 +64,10 @@ std::vector<std::string> golden_names() {
   return names;
 }
 
+bool idle(const std::string& name) {
+  return name.find("attention.k.bias") != std::string::npos;  // its gradient is zero but for rounding
+}
+
 void expect_golden(const Golden& golden, const TrainingRecord& record) {
   std::string worst;
   const double error = gradient_error(record.first_gradients, golden.gradients, &worst);
@@ -72,10 +78,28 @@ void expect_golden(const Golden& golden, const TrainingRecord& record) {
     EXPECT_NEAR(record.norms[s] / golden.norms[s], 1.0, 1e-4) << "step " << s + 1;
   }
   for (const auto& [name, weights] : golden.final) {
-    if (name.find("attention.k.bias") != std::string::npos)
-      continue;  // its gradient is zero but for rounding
+    if (idle(name)) continue;
     EXPECT_LT(distance(record.weights.at(name), weights) / norm(weights), 1e-4) << name;
   }
+}
+
+/// norm(a - b) / norm(b) over all tensors together.
+double whole_distance(const Tensors& a, const Tensors& b) {
+  double difference = 0, size = 0;
+  for (const auto& [name, tensor] : b) {
+    if (idle(name)) continue;
+    difference += std::pow(distance(a.at(name), tensor), 2);
+    size += std::pow(norm(tensor), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+/// Root mean square of the losses' relative errors.
+double loss_error(const Golden& golden, const TrainingRecord& record) {
+  double squares = 0;
+  for (size_t s = 0; s < golden.losses.size(); ++s)
+    squares += std::pow(record.losses.at(s) / golden.losses[s] - 1, 2);
+  return std::sqrt(squares / static_cast<double>(golden.losses.size()));
 }
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {
@@ -112,6 +136,34 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenTest, ::testing::ValuesIn(golden_names()),
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+// Errors in bf16 against float64, at most 1.5 times those of PyTorch's bf16 (tests/golden/bf16.json):
+// gradients and weights of each file; losses, of which a file has ten with errors of either sign, over all
+// files together.
+TEST(GoldenBf16, ErrsNoMoreThanPyTorch) {
+  constexpr double factor = 1.5;
+  std::ifstream in(TRIAX_SOURCE_DIR "/tests/golden/bf16.json");
+  const auto pytorch = nlohmann::json::parse(in);
+  double our_losses = 0, their_losses = 0;
+  for (const std::string& name : golden_names()) {
+    Golden golden = read_golden(TRIAX_SOURCE_DIR "/tests/golden/" + name + ".h5");
+    const auto theirs = [&](const char* what) { return pytorch.at(name).at(what).get<double>(); };
+    golden.config.training.precision = "bf16";
+    const TrainingRecord record = train(golden.config, golden.batches, golden.initial);
+    EXPECT_EQ(record.planned_peak, record.measured_peak) << name;
+    EXPECT_LT(whole_distance(record.first_gradients, golden.gradients), factor * theirs("gradient")) << name;
+    EXPECT_LT(whole_distance(record.weights, golden.final), factor * theirs("weight")) << name;
+    Tensors ours = record.first_gradients, truth = golden.gradients;
+    for (Tensors* gradients : {&ours, &truth})
+      std::erase_if(*gradients, [](const auto& g) { return idle(g.first); });
+    std::string worst;
+    EXPECT_LT(gradient_error(ours, truth, &worst), factor * theirs("worst_gradient"))
+        << name << ": " << worst;
+    our_losses += std::pow(loss_error(golden, record), 2);
+    their_losses += std::pow(theirs("loss"), 2);
+  }
+  EXPECT_LT(std::sqrt(our_losses), factor * std::sqrt(their_losses));
+}
 
 }  // namespace
 }  // namespace triax::test

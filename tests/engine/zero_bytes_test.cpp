@@ -8,8 +8,9 @@
 namespace triax::test {
 namespace {
 
-RunConfig job(int tensor, int data) {
+RunConfig job(int tensor, int data, const std::string& precision = "fp32") {
   RunConfig config;
+  config.training.precision = precision;
   config.model = {.vocab_size = 61,
                   .hidden_size = 24,
                   .num_hidden_layers = 2,
@@ -30,14 +31,15 @@ constexpr double gradient_bytes = 4;
 
 // (d - 1)/d * N_rank * (4 + bytes per weight).
 TEST(ZeroBytes, OfPlainZero) {
-  for (int data : {2, 3, 4}) {
-    const RunConfig config = job(2, data);
-    const Counted c = count_step(config)[1];
-    const double share = (data - 1.0) / data * c.elements;
-    EXPECT_DOUBLE_EQ(bytes(c.ledger, "dp", CommOp::reduce_scatter), share * gradient_bytes);
-    EXPECT_DOUBLE_EQ(bytes(c.ledger, "dp", CommOp::all_gather), share * 4);
-    expect_planned(c.ledger, config, 1);
-  }
+  for (const auto& [precision, weight_bytes] : {std::pair{"fp32", 4}, {"bf16", 2}})
+    for (int data : {2, 3, 4}) {
+      const RunConfig config = job(2, data, precision);
+      const Counted c = count_step(config)[1];
+      const double share = (data - 1.0) / data * c.elements;
+      EXPECT_DOUBLE_EQ(bytes(c.ledger, "dp", CommOp::reduce_scatter), share * gradient_bytes);
+      EXPECT_DOUBLE_EQ(bytes(c.ledger, "dp", CommOp::all_gather), share * weight_bytes);
+      expect_planned(c.ledger, config, 1);
+    }
 }
 
 // Groups of N: what a reduce-scatter in the group and an all-reduce of the slices across groups would send,

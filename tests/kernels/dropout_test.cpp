@@ -25,9 +25,10 @@ Dropout make(int64_t t, int64_t h, const float* x, const float* bias, float* y, 
 
 // The definition, element by element.
 Floats truth(const Dropout& op) {
+  const float *x = op.x.as<float>(), *bias = op.bias.as<float>();
   Floats y(static_cast<size_t>(op.t * op.h));
   for (int64_t i = 0; i < op.t * op.h; ++i) {
-    const float z = op.bias ? op.x[i] + op.bias[i % op.h] : op.x[i];
+    const float z = bias ? x[i] + bias[i % op.h] : x[i];
     y[static_cast<size_t>(i)] =
         op.bits.bits(op.first + static_cast<uint64_t>(i)) >= op.threshold ? z * op.scale : 0.0F;
   }

@@ -107,6 +107,25 @@ TEST_F(JobTest, ResumedOnOtherGridsTheStateIsBitIdenticalAndLossesGoOn) {
   }
 }
 
+// Checkpoints hold fp32 masters: state and moments pass from one precision to the other as they are.
+TEST_F(JobTest, ResumedInAnotherPrecision) {
+  const std::string bf16 = "--set training.precision=bf16 ";
+  ASSERT_EQ(triax("whole", bf16), 0) << output("whole");
+  ASSERT_EQ(triax("half", bf16 + "--set training.steps=3"), 0) << output("half");
+  ASSERT_EQ(triax("again", bf16 + "--set training.steps=3"), 0) << output("again");
+  ASSERT_EQ(triax("again", bf16), 0) << output("again");
+  EXPECT_EQ(metrics("again"), metrics("whole"));
+  EXPECT_EQ(tensors("again", 6), tensors("whole", 6));
+  const std::string from =
+      " --set checkpoint.resume=" + (dir_ / "half/checkpoints/step-00000003").string() + " ";
+  EXPECT_EQ(triax("full", from), 2);
+  EXPECT_NE(output("full").find("training.precision"), std::string::npos) << output("full");
+  ASSERT_EQ(triax("full", from + "--accept-changes"), 0) << output("full");
+  EXPECT_EQ(tensors("full", 3), tensors("half", 3));
+  for (int step = 4; step <= 6; ++step)
+    EXPECT_NEAR(metrics("full").at(step).first / metrics("whole").at(step).first, 1.0, 0.01) << step;
+}
+
 TEST_F(JobTest, RefusedChangesLeaveTheRunAsItWas) {
   ASSERT_EQ(triax("run", "--set training.steps=2"), 0);
   const auto before = fs::last_write_time(dir_ / "run/job.yaml");

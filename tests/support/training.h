@@ -75,6 +75,7 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
     if (!initial.empty())
       for (const StatePiece& piece : pieces_to_load(trainer, true))
         copy_box(whole(piece.global), initial.at(piece.name).data(), piece.box, piece.data);
+    trainer.state_loaded();
     const int64_t row = config.training.sequence_length + 1;
     for (size_t s = 0; s < batches.size(); ++s) {
       trainer.load_batch(batches[s].data() + mesh.coordinate("dp") * trainer.rows_per_step() * row);
