@@ -26,6 +26,7 @@ std::string text(const Tensor& t) {
 struct Communicator::Started {
   CommCall call;
   uint64_t ticket;
+  Pending::Clock::time_point begin;
 };
 
 Communicator::Communicator(int rank, int size, std::string name, std::shared_ptr<Recorder> recorder)
@@ -39,17 +40,23 @@ Communicator::Started Communicator::start(CommOp op, DType dtype, int64_t count,
                                           const std::source_location& place) {
   const bool message = op == CommOp::send || op == CommOp::recv;
   uint64_t& sequence = message ? messages_[{op, detail}] : collectives_;
-  Started started{{op, dtype, count, detail, sequence++, place}, 0};
+  Started started{{op, dtype, count, detail, sequence++, place}, 0, Pending::Clock::now()};
   started.ticket = recorder_->begin(name_, size_, started.call);
   return started;
 }
 
-Pending Communicator::track(Pending pending, uint64_t ticket) {
+Pending Communicator::track(Pending pending, const Started& started) {
+  const auto now = Pending::Clock::now();
+  std::pair<std::string, CommOp> operation{name_, started.call.op};
+  recorder_->add_seconds(operation, std::chrono::duration<double>(now - started.begin).count(), 0);
   if (pending.state_) {
     pending.recorder_ = recorder_;
-    pending.ticket_ = ticket;
+    pending.ticket_ = started.ticket;
+    pending.operation_ = std::move(operation);
+    pending.started_ = now;
+    pending.exposed_before_ = recorder_->exposed_seconds();
   } else {
-    recorder_->finish(ticket);
+    recorder_->finish(started.ticket);
   }
   return pending;
 }
@@ -79,7 +86,7 @@ Pending Communicator::all_reduce(const Tensor& in, const Tensor& out, ReduceOp o
         fmt::format("in is {}, out is {}; dtype and size must be equal, and the buffers the same or apart",
                     text(in), text(out)));
   const Started s = start(CommOp::all_reduce, in.dtype(), in.numel(), static_cast<int>(op), place);
-  return track(do_all_reduce(s.call, in, out, op), s.ticket);
+  return track(do_all_reduce(s.call, in, out, op), s);
 }
 
 Pending Communicator::all_gather(const Tensor& in, const Tensor& out, std::source_location place) {
@@ -90,7 +97,7 @@ Pending Communicator::all_gather(const Tensor& in, const Tensor& out, std::sourc
                         "and in must be part {} of out or apart from it",
                         text(in), text(out), size_, rank_));
   const Started s = start(CommOp::all_gather, in.dtype(), out.numel(), 0, place);
-  return track(do_all_gather(s.call, in, out), s.ticket);
+  return track(do_all_gather(s.call, in, out), s);
 }
 
 Pending Communicator::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op,
@@ -102,7 +109,7 @@ Pending Communicator::reduce_scatter(const Tensor& in, const Tensor& out, Reduce
                         "and out must be part {} of in or apart from it",
                         text(in), text(out), size_, rank_));
   const Started s = start(CommOp::reduce_scatter, in.dtype(), in.numel(), static_cast<int>(op), place);
-  return track(do_reduce_scatter(s.call, in, out, op), s.ticket);
+  return track(do_reduce_scatter(s.call, in, out, op), s);
 }
 
 Pending Communicator::broadcast(const Tensor& inout, int root, std::source_location place) {
@@ -110,25 +117,25 @@ Pending Communicator::broadcast(const Tensor& inout, int root, std::source_locat
     require(false, CommOp::broadcast, place,
             fmt::format("there is no rank {}; valid are 0 to {}", root, size_ - 1));
   const Started s = start(CommOp::broadcast, inout.dtype(), inout.numel(), root, place);
-  return track(do_broadcast(s.call, inout, root), s.ticket);
+  return track(do_broadcast(s.call, inout, root), s);
 }
 
 Pending Communicator::send(const Tensor& in, int to, std::source_location place) {
   require_peer(CommOp::send, to, place);
   const Started s = start(CommOp::send, in.dtype(), in.numel(), to, place);
-  return track(do_send(s.call, in, to), s.ticket);
+  return track(do_send(s.call, in, to), s);
 }
 
 Pending Communicator::recv(const Tensor& out, int from, std::source_location place) {
   require_peer(CommOp::recv, from, place);
   const Started s = start(CommOp::recv, out.dtype(), out.numel(), from, place);
-  return track(do_recv(s.call, out, from), s.ticket);
+  return track(do_recv(s.call, out, from), s);
 }
 
 void Communicator::barrier(std::source_location place) {
   const Started s = start(CommOp::barrier, DType::u8, 0, 0, place);
   do_barrier(s.call);
-  recorder_->finish(s.ticket);
+  track({}, s);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, std::string name, std::source_location place) {

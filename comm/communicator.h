@@ -25,11 +25,17 @@ enum class ReduceOp { sum, max };
 /// start the same operations in the same order. Collectives make progress only inside calls and waits.
 class Pending {
  public:
+  using Clock = std::chrono::steady_clock;
+  struct Span {
+    Clock::time_point begin, end;
+  };
   /// What a backend does to finish; a null state is an operation that was done when it was started.
   struct State {
     virtual ~State() = default;
     virtual void wait() = 0;              ///< throws on failure, abort and time-out
     virtual void abandon() noexcept = 0;  ///< returns when the buffers will not be touched any more
+    /// After wait(): when bytes began to move for it, and when the last one had; for the record.
+    virtual Span work() const = 0;
   };
   Pending() = default;
   explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -43,6 +49,9 @@ class Pending {
   std::unique_ptr<State> state_;
   std::shared_ptr<Recorder> recorder_;  // told when the operation is done; null without a state
   uint64_t ticket_ = 0;
+  std::pair<std::string, CommOp> operation_;  // for its times
+  Clock::time_point started_{};
+  double exposed_before_ = 0;  // of all operations, when this one had been started
 };
 
 /// The members of one group seen from one of them: check, record, dispatch. All members call the same
@@ -109,7 +118,7 @@ class Communicator {
  private:
   struct Started;
   Started start(CommOp op, DType dtype, int64_t count, int detail, const std::source_location& place);
-  Pending track(Pending pending, uint64_t ticket);
+  Pending track(Pending pending, const Started& started);
   void require(bool condition, CommOp op, const std::source_location& place, const std::string& what) const;
   void require_peer(CommOp op, int peer, const std::source_location& place) const;
 

@@ -15,6 +15,8 @@ void accumulate(Recorder::Entry& total, const Recorder::Entry& part, int sign) {
       total.numerator * (common / total.denominator) + sign * part.numerator * (common / part.denominator);
   total.denominator = common;
   total.calls += sign * part.calls;
+  total.exposed_seconds += sign * part.exposed_seconds;
+  total.hidden_seconds += sign * part.hidden_seconds;
   total.bytes = static_cast<double>(total.numerator) / static_cast<double>(common);
 }
 
@@ -56,6 +58,20 @@ std::vector<std::string> disagreements(const Ledger& planned, const Ledger& coun
   for (const auto& [key, entry] : counted)
     if (!planned.count(key)) compare(key, {}, entry);
   return out;
+}
+
+std::string seconds_table(const Ledger& ledger) {
+  std::string text = fmt::format("  {:<12} {:<15} {:>9} {:>16} {:>9} {:>9}\n", "group", "operation", "calls",
+                                 "bytes", "exposed", "hidden");
+  double exposed = 0, hidden = 0;
+  for (const auto& [key, entry] : ledger) {
+    if (entry.bytes == 0 && entry.exposed_seconds < 5e-4) continue;
+    text += fmt::format("  {:<12} {:<15} {:>9} {:>16.0f} {:>9.3f} {:>9.3f}\n", key.first, name_of(key.second),
+                        entry.calls, entry.bytes, entry.exposed_seconds, entry.hidden_seconds);
+    exposed += entry.exposed_seconds;
+    hidden += entry.hidden_seconds;
+  }
+  return text + fmt::format("  {:<55} {:>9.3f} {:>9.3f}", "all", exposed, hidden);
 }
 
 }  // namespace triax

@@ -25,4 +25,8 @@ bool same(const Recorder::Entry& a, const Recorder::Entry& b);
 /// counted". Empty when the ledgers agree.
 std::vector<std::string> disagreements(const Ledger& planned, const Ledger& counted);
 
+/// A line per entry: group, operation, calls, bytes, seconds exposed and hidden (see Recorder::Entry); and
+/// their sum. Entries without bytes and without half a millisecond are left out.
+std::string seconds_table(const Ledger& ledger);
+
 }  // namespace triax

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -11,6 +12,9 @@ Pending& Pending::operator=(Pending&& other) {
     state_ = std::move(other.state_);
     recorder_ = std::move(other.recorder_);
     ticket_ = other.ticket_;
+    operation_ = std::move(other.operation_);
+    started_ = other.started_;
+    exposed_before_ = other.exposed_before_;
   }
   return *this;
 }
@@ -32,8 +36,15 @@ void Pending::wait() {
   // Taken out first: whatever comes of it, the operation is not waited for twice.
   const std::unique_ptr<State> state = std::exchange(state_, nullptr);
   if (!state) return;
+  const auto begin = Clock::now();
   state->wait();
-  if (recorder_) recorder_->finish(ticket_);
+  if (!recorder_) return;
+  recorder_->finish(ticket_);
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+  const Span work = state->work();
+  const double under_way = seconds(std::min(work.end, begin) - std::max(work.begin, started_));
+  const double elsewhere = recorder_->exposed_seconds() - exposed_before_;
+  recorder_->add_seconds(operation_, seconds(Clock::now() - begin), std::max(under_way - elsewhere, 0.0));
 }
 
 }  // namespace triax

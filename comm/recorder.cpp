@@ -107,6 +107,16 @@ void Recorder::finish(uint64_t ticket) {
   if (next_ - ticket <= ring_.size()) ring_[ticket % capacity].done = true;
 }
 
+void Recorder::add_seconds(const std::pair<std::string, CommOp>& operation, double exposed, double hidden) {
+  exposed_ += exposed;
+  hidden_ += hidden;
+  // Not an operation that was started before the last clear().
+  const auto found = ledger_.find(operation);
+  if (found == ledger_.end()) return;
+  found->second.exposed_seconds += exposed;
+  found->second.hidden_seconds += hidden;
+}
+
 double Recorder::count(const std::string& group, int group_size, const CommCall& call) {
   if (call.op == CommOp::split) return 0;
   const int64_t bytes = call.count * static_cast<int64_t>(size_of(call.dtype));

@@ -43,6 +43,10 @@ class Recorder {
     /// 0. Kept as a numerator over n so that it is exact.
     double bytes = 0;
     int64_t numerator = 0, denominator = 1;  ///< bytes = numerator / denominator
+    /// Time that this rank spent inside of calls and waits, and time for which operations were at work while
+    /// it computed: from the start of an operation's work to its end, or to the wait for it, without the time
+    /// spent in other calls.
+    double exposed_seconds = 0, hidden_seconds = 0;
   };
   struct Call : CommCall {
     std::string group;
@@ -61,6 +65,11 @@ class Recorder {
   /// Called by Communicator: notes the start of a call and returns its ticket for finish().
   uint64_t begin(const std::string& group, int group_size, const CommCall& call);
   void finish(uint64_t ticket);
+  /// Adds to an operation's times, and to the sum that exposed_seconds() gives.
+  void add_seconds(const std::pair<std::string, CommOp>& operation, double exposed, double hidden);
+  /// Of all operations since the recorder was made.
+  double exposed_seconds() const { return exposed_; }
+  double hidden_seconds() const { return hidden_; }
 
   /// Calls that begin while `trace` is on become spans, from begin() to finish(), on the track of their
   /// group, with the number of bytes that the rank sends; calls under way are forgotten when another one is
@@ -81,6 +90,7 @@ class Recorder {
   uint64_t next_ = 0;
   Trace* trace_ = nullptr;
   std::map<uint64_t, int64_t> traced_;  // ticket -> span, of calls under way
+  double exposed_ = 0, hidden_ = 0;
 };
 
 }  // namespace triax

@@ -22,7 +22,8 @@ std::string to_json_line(const StepMetrics& m) {
       m.step, m.loss, m.grad_norm, m.learning_rate, m.tokens, m.consumed_samples, m.step_seconds,
       m.tokens_per_second, m.tflops);
   if (m.validation_loss) line += fmt::format(R"("validation_loss":{:.17g},)", *m.validation_loss);
-  return line + fmt::format(R"("peak_bytes":{}}})", m.peak_bytes);
+  return line + fmt::format(R"("exposed_seconds":{:.17g},"hidden_seconds":{:.17g},"peak_bytes":{}}})",
+                            m.exposed_seconds, m.hidden_seconds, m.peak_bytes);
 }
 
 namespace {

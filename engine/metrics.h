@@ -18,6 +18,9 @@ struct StepMetrics {
   double tflops = 0;  ///< model FLOPs per rank and second, in 10^12
   std::optional<double> validation_loss;
   int64_t peak_bytes = 0;
+  /// Of rank 0 in this step, see Recorder::Entry: time spent in communication, and time for which messages
+  /// were at work while it computed.
+  double exposed_seconds = 0, hidden_seconds = 0;
 };
 
 /// The object of one step with 17 significant digits, without the line's end.

@@ -41,6 +41,8 @@ class Stage final : public StageOperations {
     uint64_t seed = 0;
     int64_t step = 0;
     int64_t first_sequence = 0;
+    /// Told the entries whose gradients of the step are complete, as Pass::gradients_done; or null.
+    const std::function<void(int first, int end)>* gradients_done = nullptr;
   };
   /// Every action of later runs goes into `trace` while that is on; null: none.
   void set_trace(Trace* trace) { trace_ = trace; }

@@ -9,6 +9,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/reader.h"
+#include "comm/ledger.h"
 #include "core/log.h"
 #include "data/loader.h"
 #include "engine/dump.h"
@@ -252,6 +253,8 @@ StepMetrics Run::one_step(int64_t step) {
     dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
   })
                                                                 : nullptr);
+  const Recorder& recorder = world_.recorder();
+  const double exposed = recorder.exposed_seconds(), hidden = recorder.hidden_seconds();
   const StepResult result = trainer_.step(step, [this] { return my_votes(); });
   votes_ = result.votes;
   last_loss_ = result.loss;
@@ -265,6 +268,8 @@ StepMetrics Run::one_step(int64_t step) {
   m.consumed_samples = consumed_samples_;
   m.tokens = consumed_samples_ * t.sequence_length;
   m.step_seconds = seconds_since(start);
+  m.exposed_seconds = recorder.exposed_seconds() - exposed;
+  m.hidden_seconds = recorder.hidden_seconds() - hidden;
   const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
   m.tokens_per_second = tokens / m.step_seconds;
   m.tflops = flops_per_token(config_.model, t.sequence_length) * m.tokens_per_second / world_.size() / 1e12;
@@ -339,7 +344,13 @@ Outcome Run::train() {
       return voted(Vote::interrupt) ? Outcome::interrupted : Outcome::stopped;
     }
   }
-  if (leads()) console_->finish();
+  if (leads()) {
+    console_->finish();
+    if (world_.size() > 1)
+      console_->say(
+          "communication of rank 0 in this run, in seconds spent in it and seconds under computation:\n" +
+          seconds_table(world_.recorder().ledger()));
+  }
   return Outcome::finished;
 }
 

@@ -61,9 +61,16 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
     : config_(config),
       mesh_(mesh),
       device_(device),
-      params_(mesh.grid(), mesh.rank(), device, mesh.dp().size(), ParamStore::usual_bucket, dtype_of(config)),
+      params_(mesh.grid(), mesh.rank(), device, mesh.dp().size(), config.parallel.reduce_bucket_size,
+              dtype_of(config)),
       scratch_(device),
-      context_{device, kernels, mesh, params_, scratch_, config.parallel.sequence_parallel},
+      context_{device,
+               kernels,
+               mesh,
+               params_,
+               scratch_,
+               config.parallel.sequence_parallel,
+               config.parallel.overlap_comm},
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
       inputs_("inputs", device),
@@ -119,13 +126,17 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   TracePhases phase(trace_, "step");
   phase.begin("zero gradients");
   params_.zero_grads();
+  const std::function<void(int, int)> done = [&](int first, int end) {
+    optimizer_->gradients_done(first, end);
+  };
   phase.begin("forward and backward");
   stage_->run({.micro_batches = &batch_,
                .loss_scale = loss_scale_,
                .loss = &loss,
                .seed = static_cast<uint64_t>(config_.seed),
                .step = step,
-               .first_sequence = mesh_.coordinate("dp") * rows_per_step()});
+               .first_sequence = mesh_.coordinate("dp") * rows_per_step(),
+               .gradients_done = config_.parallel.overlap_comm ? &done : nullptr});
   phase.begin("reduce gradients");
   optimizer_->sync_gradients();
   phase.begin("gradient norm");

@@ -122,9 +122,14 @@ std::vector<VerifyReport::Gradient> compare_gradients(const ModelConfig& model, 
 
 }  // namespace
 
+VerifyBounds bounds_of(const RunConfig& job) {
+  return job.training.precision == "bf16" ? VerifyBounds{0.1, 5e-3} : VerifyBounds{1e-5, 1e-5};
+}
+
 VerifyReport verify(const RunConfig& job) {
   VerifyReport report;
   report.job = shrink(job);
+  report.bounds = bounds_of(job);
   const Trial grid = run_trial(report.job), one = run_trial(on_one_rank(report.job));
   report.gradients = compare_gradients(report.job.model, grid.gradients, one.gradients);
   report.losses = grid.losses;

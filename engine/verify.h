@@ -13,6 +13,10 @@ struct VerifyBounds {
   double gradient = 1e-5, loss = 1e-5;
 };
 
+/// fp32: those of the guarantees. bf16 rounds each rank's partial sums, so that any grid differs by some
+/// percent of a gradient, as much as bf16 itself does from fp32.
+VerifyBounds bounds_of(const RunConfig& job);
+
 /// What became of one comparison of a grid with one rank.
 struct VerifyReport {
   RunConfig job;  ///< shrunk, as it ran on the grid

@@ -8,7 +8,16 @@ Chunk::Chunk(std::vector<std::unique_ptr<Module>> modules, bool first, bool last
     : modules_(std::move(modules)), first_(first), last_(last), workspaces_(modules_.size()) {}
 
 void Chunk::declare(ParamStore& params) {
-  for (auto& module : modules_) module->declare(params);
+  const auto entries = [&] { return static_cast<int>(params.entries().size()); };
+  for (auto& module : modules_) {
+    first_entry_.push_back(entries());
+    module->declare(params);
+  }
+  first_entry_.push_back(entries());
+}
+
+void Chunk::done(const Pass& pass, size_t module) const {
+  if (pass.gradients_done) (*pass.gradients_done)(first_entry_[module], first_entry_[module + 1]);
 }
 
 bool Chunk::replays(size_t module) const {
@@ -109,6 +118,7 @@ void Chunk::backward_input(Pass& pass, const Tensor& dy, const Tensor& dx) {
       own.replay = false;
     }
     modules_[i]->backward_input(own, x, gradient, out);
+    if (own.weights_now) done(pass, i);
     gradient = out;
   }
 }
@@ -117,6 +127,7 @@ void Chunk::backward_weight(Pass& pass) {
   for (size_t i = modules_.size(); i-- > 0;) {
     if (replays(i)) continue;  // done by backward_input
     modules_[i]->backward_weight(pass, inputs_[i] >= 0 ? pass.slot[inputs_[i]] : Tensor());
+    done(pass, i);
   }
 }
 

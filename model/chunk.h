@@ -48,11 +48,14 @@ class Chunk {
   Tensor input_of(Pass& pass, size_t module, Scratch::Frame& frame) const;
   /// `pass` with the memory of a module that replays: of the frame.
   Pass with_workspace(const Pass& pass, size_t module, Scratch::Frame& frame) const;
+  /// Tells pass.gradients_done that a module has added its last gradient.
+  void done(const Pass& pass, size_t module) const;
 
   std::vector<std::unique_ptr<Module>> modules_;
   bool first_, last_;
   ActivationShape shape_;
   Placement slot_;
+  std::vector<int> first_entry_;       // in the ParamStore, of each module, and the end
   std::vector<int> inputs_;            // slot index of each module's x; -1 for the embedding
   std::vector<Placement> workspaces_;  // of modules that replay
 };

@@ -19,6 +19,7 @@ Optimizer::Optimizer(Context& context, const OptimizerConfig& config)
   exp_avg_sq_ = state_.declare("exp_avg_sq", {elements}, DType::f32);
   if (context.params.weights().dtype() != DType::f32)
     master_ = state_.declare("master weights", {elements}, DType::f32);
+  reset_progress();
 }
 
 void Optimizer::initialise(uint64_t seed) {
@@ -33,10 +34,11 @@ void Optimizer::masters_changed() {
   if (has_masters()) publish_weights();
 }
 
-void Optimizer::sum_copies() {
+void Optimizer::sum_copies(size_t bucket) {
   Communicator& group = context_->mesh.tp_copies();
   if (group.size() == 1) return;
   for (const auto& entry : context_->params.entries()) {
+    if (entry.primary >= 0 || context_->params.bucket_of(entry) != bucket) continue;
     // Fewer parts than tensor ranks: each copy saw other query heads. Whole copies (norms, row biases) saw
     // the same and need no sum, unless the rows are cut (sum_rows()).
     if (entry.spec.shards.empty() || entry.copies == 1) continue;
@@ -46,13 +48,14 @@ void Optimizer::sum_copies() {
 }
 
 // With sequence parallelism norms, row biases and positions have a gradient from each tensor rank's part of
-// the rows. They are many and small, so they go in one message.
-void Optimizer::sum_rows() {
+// the rows. They are many and small, so those of a bucket go in one message.
+void Optimizer::sum_rows(size_t bucket) {
   if (!context_->sequence_parallel) return;
   std::vector<Tensor> partial;
   int64_t elements = 0;
   for (const auto& entry : context_->params.entries()) {
-    if (!entry.spec.shards.empty()) continue;
+    if (!entry.spec.shards.empty() || entry.primary >= 0 || context_->params.bucket_of(entry) != bucket)
+      continue;
     partial.push_back(context_->params.primary_grad(entry));
     elements += partial.back().numel();
   }
@@ -101,12 +104,57 @@ Tensor Optimizer::part(const Tensor& flat, size_t bucket, int first, int count) 
   return flat.rows(begin + first * length, count * length);
 }
 
-void Optimizer::reduce(size_t bucket) {
-  const Tensor grads = context_->params.grads(), mine = part(grads, bucket, place_);
+// Whether a bucket holds a gradient to which sum_tied() adds.
+bool Optimizer::waits_for_tied(size_t bucket) const {
+  const ParamStore& params = context_->params;
+  const bool ties = context_->mesh.tied() != nullptr;
+  for (const auto& entry : params.entries()) {
+    if (entry.primary >= 0) {
+      if (params.bucket_of(params.entries()[static_cast<size_t>(entry.primary)]) == bucket) return true;
+      continue;
+    }
+    const bool tied =
+        ties && (context_->mesh.first_stage() ? entry.spec.name == "embed.tokens.weight" : entry.spec.tied);
+    if (tied && params.bucket_of(entry) == bucket) return true;
+  }
+  return false;
+}
+
+void Optimizer::reset_progress() {
+  const ParamStore& params = context_->params;
+  progress_.clear();
+  progress_.resize(params.buckets().size());
+  for (const auto& entry : params.entries())
+    if (entry.primary < 0) ++progress_[params.bucket_of(entry)].missing;
+  for (size_t b = 0; b < progress_.size(); ++b)
+    if (waits_for_tied(b)) ++progress_[b].missing;  // never gone: sync_gradients() starts it
+}
+
+void Optimizer::gradients_done(int first, int end) {
+  const ParamStore& params = context_->params;
+  for (int i = first; i < end; ++i) {
+    const auto& entry = params.entries()[static_cast<size_t>(i)];
+    if (entry.primary >= 0) continue;
+    const size_t bucket = params.bucket_of(entry);
+    if (--progress_[bucket].missing == 0) start_reduction(bucket);
+  }
+}
+
+void Optimizer::start_reduction(size_t bucket) {
+  progress_[bucket].started = true;
+  sum_copies(bucket);
+  sum_rows(bucket);
   if (data_ == 1) return;
-  context_->mesh.dp().reduce_scatter(part(grads, bucket, 0, data_), mine, ReduceOp::sum).wait();
+  const Tensor grads = context_->params.grads();
+  progress_[bucket].message = context_->mesh.dp().reduce_scatter(part(grads, bucket, 0, data_),
+                                                                 part(grads, bucket, place_), ReduceOp::sum);
+}
+
+void Optimizer::finish_reduction(size_t bucket) {
+  progress_[bucket].message.wait();
   Communicator* replicas = context_->mesh.zero_replicas();
   if (!replicas) return;
+  const Tensor grads = context_->params.grads(), mine = part(grads, bucket, place_);
   if (shards_ == 1) {
     replicas->all_gather(mine, part(grads, bucket, 0, data_)).wait();
     return;
@@ -120,30 +168,35 @@ void Optimizer::reduce(size_t bucket) {
   }
 }
 
-void Optimizer::gather_weights(size_t bucket) {
-  Communicator* shard = context_->mesh.zero_shard();
-  if (!shard) return;
-  const Tensor weights = context_->params.weights();
-  for (int first = 0; first < data_; first += shards_)
-    shard->all_gather(part(weights, bucket, first + shard->rank()), part(weights, bucket, first, shards_))
-        .wait();
+void Optimizer::sync_gradients() {
+  sum_tied();
+  for (size_t b = 0; b < progress_.size(); ++b) {
+    if (!progress_[b].started) start_reduction(b);
+    if (!context_->overlap) progress_[b].message.wait();
+  }
+  for (size_t b = 0; b < progress_.size(); ++b) finish_reduction(b);
+  reset_progress();
 }
 
-// The weights that this rank updates, rounded, and those of the others.
+// The weights that this rank updates, rounded, and those of the others, which may arrive later.
 void Optimizer::publish_weights() {
-  const ParamStore& params = context_->params;
+  ParamStore& params = context_->params;
+  const Tensor weights = params.weights();
   if (has_masters())
     for (const auto& piece : updated_.pieces())
       context_->kernels.cast(context_->device, {piece.end - piece.begin, master_at(piece.begin),
-                                                params.weights().as<bf16>() + piece.begin});
-  for (size_t b = 0; b < params.buckets().size(); ++b) gather_weights(b);
-}
-
-void Optimizer::sync_gradients() {
-  sum_copies();
-  sum_rows();
-  sum_tied();
-  for (size_t b = 0; b < context_->params.buckets().size(); ++b) reduce(b);
+                                                weights.as<bf16>() + piece.begin});
+  Communicator* shard = context_->mesh.zero_shard();
+  if (!shard) return;
+  for (size_t b = 0; b < params.buckets().size(); ++b)
+    for (int first = 0; first < data_; first += shards_) {
+      Pending message =
+          shard->all_gather(part(weights, b, first + shard->rank()), part(weights, b, first, shards_));
+      if (context_->overlap)
+        params.weights_arrive(b, std::move(message));
+      else
+        message.wait();
+    }
 }
 
 void Optimizer::add_squared_norm(ExactSum& sum) {

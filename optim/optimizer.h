@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "optim/config.h"
 #include "optim/zero.h"
@@ -33,6 +34,10 @@ class Optimizer {
   /// too.
   const ZeroPartition& partition() const { return own_; }
 
+  /// The gradients of the entries [first, end) are complete on this rank: starts what of sync_gradients() can
+  /// start. The same calls in the same order on all ranks of the tensor and the data group. Needs no call:
+  /// sync_gradients() does all that has not been started.
+  void gradients_done(int first, int end);
   /// Sums gradients that live in several places, each once: copies of key-value heads over their tensor
   /// ranks, with sequence parallelism what the tensor ranks hold whole but saw a part of the rows for, the
   /// two uses of a tied weight, then the data axis; afterwards what this rank updates holds the
@@ -60,18 +65,27 @@ class Optimizer {
   float* exp_avg_sq_at(int64_t flat) const { return state_[exp_avg_sq_].f32() + updated_.local(flat); }
 
  private:
-  void sum_copies();
-  void sum_rows();
+  void sum_copies(size_t bucket);
+  void sum_rows(size_t bucket);
   void sum_tied();
-  void reduce(size_t bucket);
+  bool waits_for_tied(size_t bucket) const;
+  void reset_progress();
+  void start_reduction(size_t bucket);
+  void finish_reduction(size_t bucket);
   void publish_weights();
-  void gather_weights(size_t bucket);
   Tensor part(const Tensor& flat, size_t bucket, int first, int count = 1) const;
 
   Context* context_;
   OptimizerConfig config_;
   int data_, place_, shards_;  // d, r and N
   ZeroPartition own_, updated_;
+  /// A bucket's way to the other ranks in the present step.
+  struct Progress {
+    int missing = 0;  // entries whose gradients are not complete
+    bool started = false;
+    Pending message;
+  };
+  std::vector<Progress> progress_;
   Arena state_;
   int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1;
 };

@@ -33,6 +33,14 @@ const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*) {
         .zero_is("auto")
         .at_least(1)
         .at_most(most);
+    t.add("overlap_comm", &C::overlap_comm,
+          "Send while computing: gradients over the data ranks as the last micro-batch's backward finishes "
+          "them, "
+          "weights back under the next forward, dX over the tensor ranks under dW. Changes no bit.");
+    t.add("reduce_bucket_size", &C::reduce_bucket_size,
+          "Elements of gradients that go over the data ranks in one message, at least.")
+        .at_least(1)
+        .at_most(1e12);
     t.add("allow_tensor_across_nodes", &C::allow_tensor_across_nodes,
           "Accept a tensor group whose ranks are on several nodes.");
     return t;

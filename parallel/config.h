@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace triax {
@@ -13,10 +14,12 @@ struct ParallelConfig {
   int pipeline = 2;
   int data = 0;  ///< 0 is `auto`; a loaded job has it resolved to ranks / (tensor * pipeline)
   bool sequence_parallel = false;
-  std::string schedule = "1f1b";  ///< gpipe | 1f1b | interleaved | zb-h1
-  int virtual_stages = 1;         ///< model chunks per pipeline rank
-  int zero_stage = 1;             ///< 0 | 1
-  int zero_shard_ranks = 0;       ///< 0 is `auto`: all of data
+  std::string schedule = "1f1b";         ///< gpipe | 1f1b | interleaved | zb-h1
+  int virtual_stages = 1;                ///< model chunks per pipeline rank
+  int zero_stage = 1;                    ///< 0 | 1
+  int zero_shard_ranks = 0;              ///< 0 is `auto`: all of data
+  bool overlap_comm = true;              ///< start messages as early as their data allow, wait as late
+  int64_t reduce_bucket_size = 4 << 20;  ///< elements
   bool allow_tensor_across_nodes = false;
   bool operator==(const ParallelConfig&) const = default;
 };

@@ -87,6 +87,7 @@ void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy,
   const Tensor addends = addends_of(pass, dx, frame);
   multiply_back(pass, dy, pass.context.params.weight(weight_), addends);
   Pending sum = sum_rows(pass, addends, dx);
+  if (!pass.context.overlap) sum.wait();
   if (pass.weights_now) backward_weight(pass, x, dy);  // under the message
   sum.wait();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "core/arena.h"
@@ -20,6 +21,8 @@ struct Context {
   /// Between the layers that are cut over the tensor group, each tensor rank has a part of the rows (see
   /// sequence.h).
   bool sequence_parallel = false;
+  /// Messages are waited for as late as possible, else at once.
+  bool overlap = true;
 };
 
 /// The activations that one micro-batch keeps from its forward to its backward: a block laid out by a
@@ -54,6 +57,10 @@ struct Pass {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t first_token = 0;
+
+  /// On the last micro-batch of a step: told, module by module, the entries of the ParamStore [first, end)
+  /// whose gradients are complete.
+  const std::function<void(int first, int end)>* gradients_done = nullptr;
 
   int64_t tokens() const { return batch * sequence; }
   /// Row of the micro-batch that this rank's activations begin with; not 0 with sequence parallelism alone.

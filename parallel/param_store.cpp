@@ -130,7 +130,45 @@ void ParamStore::initial_values(const Entry& entry, uint64_t seed, int64_t begin
 
 Tensor ParamStore::weight(int group) const {
   const Group& g = groups_[static_cast<size_t>(group)];
-  return weights().rows(g.offset, g.shape.numel()).reshape(g.shape);
+  if (!arriving_.empty()) await(bucket_at(g.offset));
+  return weights_[0].rows(g.offset, g.shape.numel()).reshape(g.shape);
+}
+
+size_t ParamStore::bucket_at(int64_t offset) const {
+  const auto after = std::upper_bound(buckets_.begin(), buckets_.end(), offset,
+                                      [](int64_t at, const Bucket& bucket) { return at < bucket.end; });
+  check(after != buckets_.end(), "element {} lies behind the last bucket", offset);
+  return static_cast<size_t>(after - buckets_.begin());
+}
+
+size_t ParamStore::bucket_of(const Entry& entry) const {
+  check(entry.primary < 0, "{} has a second gradient here, which is in no bucket", entry.spec.name);
+  return bucket_at(entry.offset);
+}
+
+void ParamStore::weights_arrive(size_t bucket, Pending message) {
+  arriving_.push_back({bucket, std::move(message)});
+}
+
+void ParamStore::await(size_t bucket) const {
+  for (Arriving& a : arriving_)
+    if (a.bucket == bucket) a.message.wait();
+  std::erase_if(arriving_, [&](const Arriving& a) { return a.bucket == bucket; });
+}
+
+Tensor ParamStore::weights() const {
+  while (!arriving_.empty()) await(arriving_.front().bucket);
+  return weights_[0];
+}
+
+ParamStore::~ParamStore() {
+  for (Arriving& a : arriving_) {
+    try {
+      const Pending last = std::move(a.message);
+    } catch (const Error&) {
+      // A peer has failed, and nobody will use these weights.
+    }
+  }
 }
 
 Tensor ParamStore::grad(int group) const {

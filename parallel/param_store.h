@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/arena.h"
 #include "parallel/param_spec.h"
 
@@ -34,6 +35,10 @@ class ParamStore {
   ParamStore(const Grid& grid, int rank, Device& device, int zero_shards = 1,
              int64_t bucket_elements = usual_bucket, DType dtype = DType::f32);
 
+  ~ParamStore();
+  ParamStore(const ParamStore&) = delete;
+  ParamStore& operator=(const ParamStore&) = delete;
+
   /// Declares parameters that lie side by side and returns the group's id. A tied spec (alone in its group)
   /// shares the weight of the parameter of the same name if this rank has it, and becomes a weight of its own
   /// (the copy of another stage's) if not.
@@ -45,17 +50,24 @@ class ParamStore {
   /// The initial values, in fp32, of elements [begin, end) of an entry's box, in row-major order.
   void initial_values(const Entry& entry, uint64_t seed, int64_t begin, int64_t end, float* out) const;
 
-  /// The group as one tensor [rows of all its parameters, columns] (or [elements] for vectors).
+  /// The group as one tensor [rows of all its parameters, columns] (or [elements] for vectors). Waits for
+  /// weights that are on their way.
   Tensor weight(int group) const;
   /// Its gradient, where modules accumulate.
   Tensor grad(int group) const;
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// All weights, all gradients (f32): [elements], buckets one behind the other.
-  Tensor weights() const { return weights_[0]; }
+  /// All weights, all gradients (f32): [elements], buckets one behind the other. weights() waits for all
+  /// that is on its way.
+  Tensor weights() const;
   Tensor grads() const { return grads_[0]; }
   int64_t elements() const { return elements_; }
+  DType dtype() const { return dtype_; }
+  /// The bucket of an entry's gradient; not for a second use of a tied weight, whose gradient is in none.
+  size_t bucket_of(const Entry& entry) const;
+  /// Other ranks' updates of a bucket's weights are on their way: whoever asks for these weights waits.
+  void weights_arrive(size_t bucket, Pending message);
   /// Second gradients of tied weights on this rank, each to be added to its primary's once per step.
   Tensor tied_grad(const Entry& entry) const;
   /// The gradient that an entry's parameter is updated with.
@@ -75,6 +87,8 @@ class ParamStore {
     int tied_index = -1;
   };
   void close_bucket();
+  size_t bucket_at(int64_t offset) const;
+  void await(size_t bucket) const;
 
   const Grid* grid_;
   int rank_;
@@ -87,6 +101,11 @@ class ParamStore {
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0, bucket_begin_ = 0;
   Arena weights_, grads_, tied_;
+  struct Arriving {
+    size_t bucket;
+    Pending message;
+  };
+  mutable std::vector<Arriving> arriving_;
 };
 
 }  // namespace triax

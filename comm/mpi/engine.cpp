@@ -51,7 +51,9 @@ MpiGroup::~MpiGroup() {
 
 bool Operation::advance() {
   while (requests_.test()) {
-    if (!post(step_++)) return true;
+    if (post(step_++)) continue;
+    span_.end = Pending::Clock::now();
+    return true;
   }
   return false;
 }

@@ -38,6 +38,8 @@ class Operation {
   const CommCall& call() const { return call_; }
   MpiGroup& group() { return *group_; }
   std::vector<int> peers() { return requests_.peers(); }
+  /// From its making to when advance() saw its end.
+  Pending::Span span() const { return span_; }
 
  protected:
   /// Posts the messages of step `step` = 0, 1, ...; false when there was nothing left to do.
@@ -59,6 +61,7 @@ class Operation {
   CommCall call_;
   Requests requests_;
   int step_ = 0;
+  Pending::Span span_{Pending::Clock::now(), {}};
 };
 
 /// All operations of this process that are under way. Waiting for one advances all of them, so that ranks may

@@ -26,6 +26,7 @@ class MpiCommunicator final : public Communicator {
       group->engine->abandon(fmt::format("an exception left {} in group '{}' unfinished",
                                          describe(operation->call()), group->name));
     }
+    Pending::Span work() const override { return operation->span(); }
     std::shared_ptr<MpiGroup> group;
     std::shared_ptr<Operation> operation;
   };

@@ -36,6 +36,7 @@ std::shared_ptr<Collective> ThreadGroup::post(int rank, const CommCall& call, Co
   if (call.op == CommOp::split) make_groups(*c);
   const int64_t bytes = call.count * static_cast<int64_t>(size_of(call.dtype)) * size();
   if (c->pieces == 0) {
+    c->span.begin = c->span.end = Pending::Clock::now();
     c->finished = true;
     c->changed.notify_all();
   } else if (bytes <= small_work) {
@@ -50,9 +51,11 @@ std::shared_ptr<Collective> ThreadGroup::post(int rank, const CommCall& call, Co
 // Takes pieces until there are none; whoever ends the last one tells the others.
 void ThreadGroup::work(Collective& c) {
   for (int64_t i; (i = c.next.fetch_add(1, std::memory_order_relaxed)) < c.pieces;) {
+    if (i == 0) c.span.begin = Pending::Clock::now();
     run_piece(c, i);
     if (c.done.fetch_add(1, std::memory_order_acq_rel) + 1 == c.pieces) {
       std::lock_guard lock(mutex_);
+      c.span.end = Pending::Clock::now();
       c.finished = true;
       c.changed.notify_all();
     }

@@ -45,6 +45,7 @@ struct Collective {
   int64_t elements = 0;  // of one rank's part of the work, in units of piece_bytes' dtype
   int64_t pieces_per_part = 0, pieces = 0;
   std::atomic<int64_t> next{0}, done{0};
+  Pending::Span span{};  // of the work: `begin` by who takes the first piece, `end` by who ends the last
   // Below: under the group's mutex.
   bool finished = false;
   std::optional<Failure> failure;
@@ -58,6 +59,7 @@ struct Message {
   const void* in = nullptr;
   void* out = nullptr;
   // Below: under the group's mutex.
+  Pending::Span span{};  // of the copy
   bool matched = false, finished = false;
   std::optional<Failure> failure;
   std::condition_variable changed;

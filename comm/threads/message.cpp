@@ -37,9 +37,11 @@ std::shared_ptr<Message> ThreadGroup::post(bool is_send, int rank, int peer, con
   queue.pop_front();
   m->matched = true;  // the first side does not leave until the copy is done
   lock.unlock();
+  const auto begin = Pending::Clock::now();
   const size_t bytes = static_cast<size_t>(call.count) * size_of(call.dtype);
   if (bytes) std::memcpy(is_send ? m->out : buffer, is_send ? buffer : m->in, bytes);
   lock.lock();
+  m->span = {begin, Pending::Clock::now()};
   m->finished = true;
   m->changed.notify_all();
   return nullptr;

@@ -17,6 +17,7 @@ class ThreadCommunicator final : public Communicator {
         : group(std::move(g)), collective(std::move(c)), rank(r), call(k) {}
     void wait() override { group->wait(*collective, rank, call); }
     void abandon() noexcept override { group->abandon(*collective, rank); }
+    Pending::Span work() const override { return collective->span; }
     std::shared_ptr<ThreadGroup> group;
     std::shared_ptr<Collective> collective;
     int rank;
@@ -27,6 +28,7 @@ class ThreadCommunicator final : public Communicator {
         : group(std::move(g)), message(std::move(m)), rank(r), call(k) {}
     void wait() override { group->wait(*message, rank, call); }
     void abandon() noexcept override { group->abandon(*message); }
+    Pending::Span work() const override { return message->span; }
     std::shared_ptr<ThreadGroup> group;
     std::shared_ptr<Message> message;
     int rank;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "comm/local_ranks.h"
 #include "support/comm_exercise.h"
 
@@ -112,6 +114,31 @@ TEST(Null, ItCannotSplitButNeverWaits) {
   EXPECT_THROW(c->split(0, "g"), Error);
   EXPECT_EQ(c->split(-1, "g"), nullptr);
   EXPECT_THROW(make_null_communicator(5, 5, {}), Error);
+}
+
+// Rank 0 waits at once and does the work; rank 1 sleeps meanwhile, as if it computed.
+TEST(Recorder, TellsHiddenFromExposedTime) {
+  run_local_ranks(2, {}, [](Communicator& c, int rank) {
+    std::vector<float> x(8 << 20);
+    Pending sum = c.all_reduce(view(x), view(x), ReduceOp::sum);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    sum.wait();
+    const Recorder& recorder = c.recorder();
+    const auto& entry = recorder.ledger().at({"world", CommOp::all_reduce});
+    EXPECT_EQ(entry.exposed_seconds, recorder.exposed_seconds());
+    EXPECT_EQ(entry.hidden_seconds, recorder.hidden_seconds());
+    EXPECT_GT(entry.exposed_seconds, 0);
+    if (rank == 0) {
+      EXPECT_LT(entry.hidden_seconds, 0.1 * entry.exposed_seconds);
+    } else {
+      EXPECT_GT(entry.hidden_seconds, 0);
+      EXPECT_LT(entry.hidden_seconds, 0.35);
+    }
+    // A late wait for what is done already costs and hides nothing more.
+    const double hidden = recorder.hidden_seconds();
+    c.barrier();
+    EXPECT_EQ(recorder.hidden_seconds(), hidden);
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/verify.h"
 #include "support/sanitizer.h"
 #include "support/training.h"
 
@@ -59,22 +60,12 @@ class Bf16Test : public ::testing::TestWithParam<Architecture> {
   Batches batches_ = learnable(one_, steps);
 };
 
-// bf16 has 8 bits: a sum of rounded partial sums differs from the rounded sum by 2^-9 of its size, and a
-// gradient has passed a few dozen of them. What the grids add to that is of the size of what bf16 does to one
-// rank (2 to 6 % of a gradient).
-constexpr double gradient_tolerance = 0.1, loss_tolerance = 5e-3;
-
 TEST_P(Bf16Test, GridsAreCloseToOneRank) {
   const TrainingRecord one = train(one_, batches_);
+  const VerifyBounds bounds = bounds_of(one_);
   const auto expect_close = [&](const RunConfig& config, const std::string& what) {
     const TrainingRecord grid = train(config, batches_);
-    std::string worst;
-    Tensors ours = grid.first_gradients, theirs = one.first_gradients;
-    for (Tensors* gradients : {&ours, &theirs})
-      std::erase_if(*gradients, [](const auto& g) { return g.first.find("k.bias") != std::string::npos; });
-    EXPECT_LT(gradient_error(ours, theirs, &worst), gradient_tolerance) << what << ": " << worst;
-    for (size_t s = 0; s < one.losses.size(); ++s)
-      EXPECT_NEAR(grid.losses[s] / one.losses[s], 1.0, loss_tolerance) << what << ", step " << s + 1;
+    test::expect_close(grid, one, what, bounds.gradient, bounds.loss);
     EXPECT_EQ(grid.planned_peak, grid.measured_peak) << what;
   };
   expect_close(on_grid(one_, 1, 1, 3), "data 3");

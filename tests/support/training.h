@@ -137,12 +137,14 @@ inline double gradient_error(const Tensors& a, const Tensors& b, std::string* wo
 }
 
 /// DESIGN section 7, first row: a grid against one rank.
-inline void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const std::string& what) {
+inline void expect_close(const TrainingRecord& grid, const TrainingRecord& one, const std::string& what,
+                         double gradient_bound = 1e-5, double loss_bound = 1e-5) {
   std::string worst;
-  EXPECT_LT(gradient_error(grid.first_gradients, one.first_gradients, &worst), 1e-5) << what << ": " << worst;
+  EXPECT_LT(gradient_error(grid.first_gradients, one.first_gradients, &worst), gradient_bound)
+      << what << ": " << worst;
   ASSERT_EQ(grid.losses.size(), one.losses.size());
   for (size_t s = 0; s < one.losses.size(); ++s)
-    EXPECT_NEAR(grid.losses[s] / one.losses[s], 1.0, 1e-5) << what << ", step " << s + 1;
+    EXPECT_NEAR(grid.losses[s] / one.losses[s], 1.0, loss_bound) << what << ", step " << s + 1;
 }
 
 /// What must not change a bit.
