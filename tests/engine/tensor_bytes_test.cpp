@@ -194,6 +194,18 @@ TEST_P(TensorBytes, RecomputationSaysWhatItSendsAgain) {
     }
 }
 
+// Messages of the tensor and pipeline axes have the size of the activations, sums of gradients that of fp32.
+TEST_P(TensorBytes, HalfOfItInBf16) {
+  for (const bool sequence_parallel : {false, true}) {
+    RunConfig config = job(GetParam(), 2, 2, 2);
+    config.parallel.sequence_parallel = sequence_parallel;
+    config.training.precision = "bf16";
+    expect_explained(config);
+    config.parallel.overlap_comm = !config.parallel.overlap_comm;
+    expect_explained(config);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, TensorBytes, ::testing::Values(Architecture::gpt2, Architecture::llama),
                          [](const auto& info) {
                            return info.param == Architecture::gpt2 ? "gpt2" : "llama";
