@@ -20,6 +20,10 @@ const FieldTable<CheckpointConfig>& fields_of(const CheckpointConfig*) {
         .one_of({"stop", "continue"});
     t.add("save_initial", &C::save_initial, "Also save the state that a run starts from.");
     t.add("resume", &C::resume, "auto: the newest complete checkpoint; never; or the path of one.");
+    t.add("load", &C::load,
+          "Of the checkpoint that resume names: all, to go on from its step; or its weights alone, to start "
+          "another run from them.")
+        .one_of({"all", "weights"});
     return t;
   }();
   return table;

@@ -18,6 +18,7 @@ struct CheckpointConfig {
   std::string on_error = "stop";  ///< stop (after a final attempt) | continue
   bool save_initial = false;      ///< also save the state a run starts from
   std::string resume = "auto";    ///< auto | never | a path (absolute in a loaded job)
+  std::string load = "all";       ///< all | weights: what is taken of a checkpoint that `resume` names
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -162,7 +162,7 @@ fs::path TemporaryFolder::commit(std::vector<std::string>& warnings) {
 }
 
 std::vector<std::string> apply_retention(const fs::path& dir, int keep, const fs::path& just_saved,
-                                         std::vector<std::string>& warnings) {
+                                         std::vector<std::string>& warnings, bool dry_run) {
   std::vector<std::string> removed;
   std::set<int64_t> complete;  // steps that are safe, so that a previous one of the same step may go
   for (const StepFolder& folder : step_folders(dir)) {
@@ -178,13 +178,37 @@ std::vector<std::string> apply_retention(const fs::path& dir, int keep, const fs
         complete.insert(folder.step);
         continue;
       }
-      remove_folder(folder.path);
+      if (!dry_run) remove_folder(folder.path);
       removed.push_back(folder.path.filename().string());
     } catch (const std::exception& e) {
       warnings.push_back(e.what());
     }
   }
   return removed;
+}
+
+std::vector<std::string> set_aside(const fs::path& dir, int64_t first_step) {
+  std::vector<std::string> names;
+  std::string newest;
+  for (const StepFolder& folder : step_folders(dir)) {
+    if (folder.step < first_step) {
+      if (newest.empty()) newest = folder.path.filename().string();
+      continue;
+    }
+    const std::string name = "abandoned-" + folder.path.filename().string();
+    fs::path target = dir / name;
+    for (int n = 2; fs::exists(target); ++n) target = dir / fmt::format("{}-{}", name, n);
+    rename_path(folder.path, target);
+    names.push_back(target.filename().string());
+  }
+  if (names.empty()) return names;
+  sync_folder(dir);
+  std::error_code ignored;
+  if (newest.empty())
+    fs::remove(dir / "latest", ignored);
+  else
+    replace_file(dir / "latest", newest + "\n");
+  return names;
 }
 
 void remove_stale(const fs::path& dir, std::vector<std::string>& warnings) {

@@ -52,10 +52,15 @@ class TemporaryFolder {
 
 /// Deletes complete checkpoints older than the newest `keep` (0: keeps all), never the newest complete one,
 /// never `just_saved`, nothing that is damaged or foreign. Failures become sentences in `warnings`. Returns
-/// the names of the folders that went.
+/// the names of the folders that went; with `dry_run`, of those that would go.
 std::vector<std::string> apply_retention(const std::filesystem::path& dir, int keep,
                                          const std::filesystem::path& just_saved,
-                                         std::vector<std::string>& warnings);
+                                         std::vector<std::string>& warnings, bool dry_run = false);
+
+/// Renames the step folders from `first_step` on to "abandoned-<name>", with a number behind it where that is
+/// taken, and lets `latest` name the newest one that is left (or removes it): a run that starts from an older
+/// state leaves them behind. Returns the new names.
+std::vector<std::string> set_aside(const std::filesystem::path& dir, int64_t first_step);
 
 /// Deletes what dead runs left: temporary folders whose writer's lock is gone, and half-deleted checkpoints.
 void remove_stale(const std::filesystem::path& dir, std::vector<std::string>& warnings);

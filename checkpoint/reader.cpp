@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/file_io.h"
@@ -37,33 +42,34 @@ class BoxReader {
     }
   }
 
-  void read() {
-    int64_t needed = 0, copied = 0;
-    for (const StatePiece& p : pieces_) needed += p.box.numel();
-    for (const FileRecord& file : info_.files) copied += read_file_boxes(file);
-    // The manifest's boxes cover each tensor (it was checked), so nothing can be left out.
-    check(copied == needed, "{} of {} elements were found in {}", copied, needed, info_.folder.string());
+  int64_t needed() const {
+    int64_t elements = 0;
+    for (const StatePiece& p : pieces_) elements += p.box.numel();
+    return elements;
   }
 
- private:
-  int64_t read_file_boxes(const FileRecord& file) {
+  /// Boxes of different files are different elements, so files may be read at the same time. Returns the
+  /// number of elements.
+  int64_t read_file(const FileRecord& file) const {
     std::optional<FileReader> reader;
+    std::vector<float> buffer;
     int64_t copied = 0;
     for (const BoxRecord& source : file.boxes)
       for (const StatePiece* piece : wanted_[static_cast<size_t>(source.tensor)]) {
         const Box common = intersect(source.box, piece->box);
         if (empty(common)) continue;
         if (!reader) reader.emplace(info_.folder / file.name);
-        read_common(*reader, source, common, *piece);
+        read_common(*reader, source, common, *piece, buffer);
         copied += common.numel();
       }
     return copied;
   }
 
+ private:
   // Whole rows of the source, as many as the buffer holds at a time; straight to the piece where they lie
   // there as in the file.
-  void read_common(const FileReader& reader, const BoxRecord& source, const Box& common,
-                   const StatePiece& piece) {
+  static void read_common(const FileReader& reader, const BoxRecord& source, const Box& common,
+                          const StatePiece& piece, std::vector<float>& buffer) {
     const int64_t row = source.box.numel() / source.box.extent[0];
     const int64_t rows_at_once = std::max<int64_t>(1, buffer_bytes / 4 / row);
     const bool straight = same_rows(source.box, common) && same_rows(piece.box, common);
@@ -77,9 +83,9 @@ class BoxReader {
       if (straight) {
         reader.read(at, piece.data + index_within(piece.box, slab), elements * 4);
       } else {
-        buffer_.resize(std::max(buffer_.size(), elements));
-        reader.read(at, buffer_.data(), elements * 4);
-        copy_box(slab, buffer_.data(), piece.box, piece.data);
+        buffer.resize(std::max(buffer.size(), elements));
+        reader.read(at, buffer.data(), elements * 4);
+        copy_box(slab, buffer.data(), piece.box, piece.data);
       }
       first += count;
     }
@@ -96,7 +102,6 @@ class BoxReader {
   const CheckpointInfo& info_;
   std::span<const StatePiece> pieces_;
   std::vector<std::vector<const StatePiece*>> wanted_;  // by tensor
-  std::vector<float> buffer_;
 };
 
 // Spreads the files over the ranks, largest first to the rank with least.
@@ -115,17 +120,76 @@ std::vector<size_t> files_of(const CheckpointInfo& info, const Communicator& wor
   return mine;
 }
 
-// All damaged files of a rank in one message, so that one look at it is enough.
-void verify_files(const CheckpointInfo& info, const std::vector<size_t>& files) {
-  std::string problems;
-  for (size_t i : files) {
-    try {
-      verify_file(info, info.files[i]);
-    } catch (const DamagedCheckpoint& e) {
-      problems += (problems.empty() ? "" : "\n") + std::string(e.what());
-    }
+/// Counts the bytes of several threads and tells about them once a second.
+class Progress {
+ public:
+  Progress(const LoadOptions& options, int64_t total) : options_(options), total_(total) {}
+  void add(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    done_ += bytes;
+    const auto now = std::chrono::steady_clock::now();
+    if (!options_.progress || now - told_ < std::chrono::seconds(1)) return;
+    told_ = now;
+    options_.progress(done_, total_);
   }
-  if (!problems.empty()) throw DamagedCheckpoint(problems);
+
+ private:
+  const LoadOptions& options_;
+  std::mutex mutex_;
+  int64_t done_ = 0, total_;
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+};
+
+// Calls body(0), ..., body(count - 1), which throw nothing, on several threads, in this order.
+void in_parallel(int threads, size_t count, const std::function<void(size_t)>& body) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) body(i);
+  };
+  std::vector<std::jthread> others;
+  for (int t = 1; t < std::min(threads, static_cast<int>(count)); ++t) others.emplace_back(work);
+  work();
+}
+
+// All damaged files of a rank in one message, so that one look at it is enough.
+void verify_files(const CheckpointInfo& info, const std::vector<size_t>& files, int threads,
+                  Progress& progress) {
+  std::vector<std::string> problems(files.size());
+  std::vector<std::exception_ptr> faults(files.size());
+  in_parallel(threads, files.size(), [&](size_t i) {
+    try {
+      verify_file(info, info.files[files[i]], [&](int64_t bytes) { progress.add(bytes); });
+    } catch (const DamagedCheckpoint& e) {
+      problems[i] = e.what();
+    } catch (...) {
+      faults[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& fault : faults)
+    if (fault) std::rethrow_exception(fault);
+  std::string all;
+  for (const std::string& p : problems)
+    if (!p.empty()) all += (all.empty() ? "" : "\n") + p;
+  if (!all.empty()) throw DamagedCheckpoint(all);
+}
+
+void read_files(const CheckpointInfo& info, const BoxReader& reader, int threads, Progress& progress) {
+  std::atomic<int64_t> copied = 0;
+  std::vector<std::exception_ptr> faults(info.files.size());
+  in_parallel(threads, info.files.size(), [&](size_t i) {
+    try {
+      const int64_t elements = reader.read_file(info.files[i]);
+      copied += elements;
+      progress.add(4 * elements);
+    } catch (...) {
+      faults[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& fault : faults)
+    if (fault) std::rethrow_exception(fault);
+  // The manifest's boxes cover each tensor (it was checked), so nothing can be left out.
+  check(copied == reader.needed(), "{} of {} elements were found in {}", copied.load(), reader.needed(),
+        info.folder.string());
 }
 
 }  // namespace
@@ -183,17 +247,22 @@ CheckpointInfo read_manifest(Communicator& world, const std::filesystem::path& f
   return info;
 }
 
-void load_checkpoint(Communicator& world, const CheckpointInfo& info, std::span<const StatePiece> pieces) {
+void load_checkpoint(Communicator& world, const CheckpointInfo& info, std::span<const StatePiece> pieces,
+                     const LoadOptions& options) {
   std::optional<BoxReader> reader;
   collectively(world, [&] { reader.emplace(info, pieces); });
-  collectively(world, [&] { verify_files(info, files_of(info, world)); });
-  collectively(world, [&] { reader->read(); });
+  const std::vector<size_t> files = files_of(info, world);
+  int64_t bytes = 4 * reader->needed();
+  for (size_t i : files) bytes += info.files[i].size;
+  Progress progress(options, bytes);
+  collectively(world, [&] { verify_files(info, files, options.threads, progress); });
+  collectively(world, [&] { read_files(info, *reader, options.threads, progress); });
 }
 
 CheckpointInfo load_checkpoint(Communicator& world, const std::filesystem::path& folder,
-                               std::span<const StatePiece> pieces) {
+                               std::span<const StatePiece> pieces, const LoadOptions& options) {
   CheckpointInfo info = read_manifest(world, folder);
-  load_checkpoint(world, info, pieces);
+  load_checkpoint(world, info, pieces, options);
   return info;
 }
 

@@ -127,8 +127,9 @@ std::string foreign_identity(const CheckpointInfo& info, const FileRecord& file,
 // Reads a shard once, from first byte to last.
 class ShardScan {
  public:
-  ShardScan(const CheckpointInfo& info, const FileRecord& file, const FileReader& reader)
-      : info_(info), reader_(reader), buffer_(size_t{4} << 20) {
+  ShardScan(const CheckpointInfo& info, const FileRecord& file, const FileReader& reader,
+            const std::function<void(int64_t)>& took)
+      : info_(info), reader_(reader), took_(took), buffer_(size_t{1} << 20) {
     int64_t at = 0;
     for (const BoxRecord& b : file.boxes) {
       gap(at, b.byte_offset);
@@ -144,6 +145,7 @@ class ShardScan {
   void take(int64_t begin, size_t bytes) {
     reader_.read(begin, buffer_.data(), bytes);
     crc_ = crc32c(crc_, buffer_.data(), bytes);
+    if (took_) took_(static_cast<int64_t>(bytes));
   }
   void gap(int64_t begin, int64_t end) {
     for (; begin < end; begin += static_cast<int64_t>(buffer_.size()))
@@ -164,6 +166,7 @@ class ShardScan {
 
   const CheckpointInfo& info_;
   const FileReader& reader_;
+  const std::function<void(int64_t)>& took_;
   std::vector<unsigned char> buffer_;
   uint32_t crc_ = 0;
   std::vector<const BoxRecord*> bad_;
@@ -216,7 +219,8 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
   return record;
 }
 
-void verify_file(const CheckpointInfo& info, const FileRecord& file) {
+void verify_file(const CheckpointInfo& info, const FileRecord& file,
+                 const std::function<void(int64_t)>& took) {
   const std::string path = (info.folder / file.name).string();
   const std::string holds = file.boxes.empty() ? "" : "; it holds " + list_boxes(info, all_boxes(file));
   std::unique_ptr<FileReader> reader;
@@ -229,7 +233,7 @@ void verify_file(const CheckpointInfo& info, const FileRecord& file) {
     if (reader->size() != file.size)
       throw DamagedCheckpoint(fmt::format("{} has {} bytes instead of {}{}{}", path, reader->size(),
                                           file.size, foreign_identity(info, file, *reader), holds));
-    const ShardScan scan(info, file, *reader);
+    const ShardScan scan(info, file, *reader, took);
     if (scan.crc() == file.crc && scan.bad().empty()) return;
     const std::string where =
         scan.bad().empty() ? "; only its metadata differ" : "; tensors: " + list_boxes(info, scan.bad());

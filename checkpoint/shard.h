@@ -44,7 +44,8 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
 
 /// Reads one shard from first byte to last and checks all that the manifest says about it: size, checksum,
 /// hash of each box, identity. Throws DamagedCheckpoint naming the file, what is wrong and the tensors
-/// concerned.
-void verify_file(const CheckpointInfo& info, const FileRecord& file);
+/// concerned. `took`, if given, is told the number of bytes after each read.
+void verify_file(const CheckpointInfo& info, const FileRecord& file,
+                 const std::function<void(int64_t bytes)>& took = nullptr);
 
 }  // namespace triax

@@ -32,4 +32,17 @@ std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& p
              manifest_file);
 }
 
+CheckpointInfo newest_at(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> folders = checkpoints_at(path);
+  std::string problems;
+  for (; !folders.empty(); folders.pop_back()) {
+    try {
+      return read_complete(folders.back());
+    } catch (const DamagedCheckpoint& e) {
+      problems += (problems.empty() ? "" : "\n") + std::string(e.what());
+    }
+  }
+  throw DamagedCheckpoint(fmt::format("{} holds no complete checkpoint:\n{}", path.string(), problems));
+}
+
 }  // namespace triax

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/manifest.h"
+
 namespace triax {
 
 /// "1.50 MiB".
@@ -14,5 +16,9 @@ std::string readable_bytes(int64_t bytes);
 /// (has a manifest or looks like a step folder), else the step folders in it, else those in its subfolder
 /// `checkpoints` (a run's output folder). Throws Error(usage) when there are none.
 std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path);
+
+/// The one checkpoint that a path means: itself, or the newest complete one of checkpoints_at(). Throws
+/// DamagedCheckpoint when what it names is not complete.
+CheckpointInfo newest_at(const std::filesystem::path& path);
 
 }  // namespace triax

@@ -37,9 +37,7 @@ void resolve_defaults(RunConfig& c, const FieldReport& report) {
     c.model.tie_word_embeddings = c.model.architecture == Architecture::gpt2;
   auto& lr = c.lr_schedule;
   if (!report.has("lr_schedule.decay_steps")) lr.decay_steps = c.training.steps;
-  if (lr.name == "wsd" && !report.has("lr_schedule.decay_start"))
-    lr.decay_start = std::min(lr.decay_steps,
-                              std::max({int64_t{1}, lr.warmup_steps, lr.decay_steps - lr.decay_steps / 10}));
+  if (lr.name == "wsd" && !report.has("lr_schedule.decay_start")) lr.decay_start = default_decay_start(lr);
 }
 
 // auto: ranks / (tensor * pipeline), 1 without a number of ranks; stays 0 where that is no whole number.

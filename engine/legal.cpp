@@ -238,6 +238,13 @@ void Rules::options() {
         "training.partition_activations: true belongs to recompute full, recompute is {}; "
         "partition_activations can be false, or recompute full",
         c.training.recompute);
+  const auto& k = c.checkpoint;
+  if (sound({"checkpoint.load"}) && k.load != "all" && (k.resume == "auto" || k.resume == "never"))
+    broken(
+        "checkpoint.load: {} belongs to a checkpoint.resume that names a checkpoint, resume is {}; load can "
+        "be "
+        "all, or resume the path of a checkpoint",
+        k.load, k.resume);
   const auto& lr = c.lr_schedule;
   if (sound({"lr_schedule.name", "lr_schedule.decay_start"}) && lr.name != "wsd" &&
       report_.has("lr_schedule.decay_start"))

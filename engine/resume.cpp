@@ -60,11 +60,16 @@ std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataF
                                             const RunConfig& now, const DataFingerprints& data_now) {
   Flat old_keys, new_keys;
   // What follows from other keys is not a change of its own: decay_steps defaults to the steps, which are
-  // free.
+  // free, and decay_start to a part of decay_steps.
   RunConfig was = before;
-  const bool follows =
+  const auto start_follows = [](const LrScheduleConfig& lr) {
+    return lr.decay_start == default_decay_start(lr);
+  };
+  const bool steps_follow =
       was.lr_schedule.decay_steps == was.training.steps && now.lr_schedule.decay_steps == now.training.steps;
-  if (follows) was.lr_schedule.decay_steps = now.lr_schedule.decay_steps;
+  if (start_follows(was.lr_schedule) && start_follows(now.lr_schedule) && steps_follow)
+    was.lr_schedule.decay_start = now.lr_schedule.decay_start;
+  if (steps_follow) was.lr_schedule.decay_steps = now.lr_schedule.decay_steps;
   flatten(write_fields(was), "", old_keys);
   flatten(write_fields(now), "", new_keys);
   for (Flat* keys : {&old_keys, &new_keys}) keys->erase("data.train"), keys->erase("data.validation");
@@ -93,12 +98,15 @@ std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataF
 std::string describe(const std::vector<ConfigChange>& changes) {
   std::string text;
   const std::pair<ChangeClass, const char*> classes[] = {
-      {ChangeClass::free, "changed freely"},
-      {ChangeClass::mathematics, "changes the mathematics"},
-      {ChangeClass::impossible, "does not fit the checkpoint"}};
-  for (const auto& [kind, title] : classes)
+      {ChangeClass::free, "free, how it is computed:"},
+      {ChangeClass::mathematics, "mathematics, what is computed:"},
+      {ChangeClass::impossible, "impossible, another model:"}};
+  for (const auto& [kind, title] : classes) {
+    std::string lines;
     for (const ConfigChange& c : changes)
-      if (c.kind == kind) text += fmt::format("  {}: {}: {} -> {}\n", title, c.key, c.before, c.after);
+      if (c.kind == kind) lines += fmt::format("    {}: {} -> {}\n", c.key, c.before, c.after);
+    if (!lines.empty()) text += fmt::format("  {}\n{}", title, lines);
+  }
   return text;
 }
 
@@ -108,9 +116,8 @@ void check_changes(const std::vector<ConfigChange>& changes, bool accept_changes
   };
   if (any(ChangeClass::impossible))
     fail_usage(
-        "this job can't resume from its checkpoint, because the model is another one:\n{}set the keys back, "
-        "or start "
-        "anew with checkpoint.resume: never or another output_dir",
+        "this job can't start from that checkpoint, because the model is another one:\n{}set the keys back, "
+        "or start anew with checkpoint.resume: never or another output_dir",
         describe(changes));
   if (any(ChangeClass::mathematics) && !accept_changes)
     fail_usage(

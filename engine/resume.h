@@ -28,7 +28,7 @@ using DataFingerprints = std::map<std::string, std::string>;
 std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataFingerprints& data_before,
                                             const RunConfig& now, const DataFingerprints& data_now);
 
-/// The changes as a table by class; empty without any.
+/// The changes as a list by class, "key: before -> after"; empty without any.
 std::string describe(const std::vector<ConfigChange>& changes);
 
 /// Throws Error(usage) when a change is impossible, or is mathematics and not accepted; the message lists

@@ -94,8 +94,8 @@ void Saver::save_now(const RunPosition& now) {
 
 void Saver::save(const RunPosition& now, bool last) {
   if (running_ && !last && leads() && running_->step() != now.step)
-    log_.console("the save of step {} is still running when that of step {} is due: waiting for it",
-                 running_->step(), now.step);
+    say_(fmt::format("the save of step {} is still running when that of step {} is due: waiting for it",
+                     running_->step(), now.step));
   const auto begin = Clock::now();
   const bool waited = running_ != nullptr;
   finish(now);

@@ -10,15 +10,9 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/background.h"
 #include "core/log.h"
-#include "engine/trainer.h"
+#include "engine/restore.h"
 
 namespace triax {
-
-/// Where a run is: what a checkpoint tells besides the state.
-struct RunPosition {
-  int64_t step = 0, consumed_samples = 0;
-  double loss = 0;
-};
 
 /// Saves a run's checkpoints, in the background or not, and does what checkpoint.on_error says when that
 /// fails. Every rank has one and calls all that is collective at the same steps. A save that nobody finished

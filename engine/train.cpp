@@ -4,11 +4,8 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <set>
 
 #include "checkpoint/agree.h"
-#include "checkpoint/reader.h"
 #include "comm/ledger.h"
 #include "core/log.h"
 #include "data/loader.h"
@@ -17,7 +14,7 @@
 #include "engine/job_data.h"
 #include "engine/metrics.h"
 #include "engine/plan.h"
-#include "engine/resume.h"
+#include "engine/restore.h"
 #include "engine/run_folder.h"
 #include "engine/saver.h"
 #include "engine/step_trace.h"
@@ -28,6 +25,7 @@ namespace triax {
 
 namespace {
 
+namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -63,12 +61,10 @@ class Run {
   }
   bool leads() const { return world_.rank() == 0; }
   void announce();
-  void restore();
-  std::optional<CheckpointInfo> load_newest();
-  void compare_with(const CheckpointInfo& info);
+  void begin();
   RunPosition position() const { return {step_, consumed_samples_, last_loss_}; }
-  void open_outputs();
   bool save_if_due();
+  std::string how_to_continue() const;
   StepMetrics one_step(int64_t step);
   double validate();
   void dump_step_batch(int64_t step, const int32_t* rows);
@@ -91,7 +87,6 @@ class Run {
   Trainer trainer_;
   JobData data_;
   DataFingerprints fingerprints_;
-  std::vector<ConfigChange> changes_;
   Loader loader_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<TensorBoardFile> tensorboard_;
@@ -99,8 +94,7 @@ class Run {
   std::unique_ptr<Saver> saver_;  // goes before what it saves
   Clock::time_point start_ = Clock::now();
   int64_t step_ = 0, consumed_samples_ = 0;
-  int64_t saved_step_ = -1;  // the checkpoint that the run resumed from, if it is one of its own
-  int saves_seen_ = 0;       // of StopFlag::saves
+  int saves_seen_ = 0;  // of StopFlag::saves
   int64_t traced_step_ = -1;
   double last_loss_ = 0;
   Votes votes_{};
@@ -120,59 +114,6 @@ void Run::announce() {
   log_.console("memory of rank 0, bytes:\n{}", memory_table(plan_.memory));
   if (!folder_.moved_to().empty())
     log_.console("checkpoint.resume is never: the older run was moved to {}", folder_.moved_to());
-}
-
-std::optional<CheckpointInfo> Run::load_newest() {
-  const CheckpointConfig& c = config_.checkpoint;
-  if (c.resume == "never") return std::nullopt;
-  std::vector<StatePiece> pieces = pieces_to_load(trainer_);
-  if (c.resume != "auto") {
-    const CheckpointInfo info = read_manifest(world_, c.resume);
-    compare_with(info);
-    load_checkpoint(world_, info, pieces);
-    return info;
-  }
-  std::set<std::filesystem::path> damaged;
-  for (;;) {
-    const FoundCheckpoint found = find_checkpoint(world_, c.dir, damaged);
-    if (leads() && damaged.empty())
-      for (const std::string& problem : found.problems) log_.error("checkpoint passed over: {}", problem);
-    if (!found.info) return std::nullopt;
-    compare_with(*found.info);
-    try {
-      load_checkpoint(world_, *found.info, pieces);
-      return found.info;
-    } catch (const DamagedCheckpoint& damage) {  // the same on all ranks
-      if (leads()) log_.error("checkpoint passed over: {}", damage.what());
-      damaged.insert(found.info->folder);
-    }
-  }
-}
-
-void Run::compare_with(const CheckpointInfo& info) {
-  DataFingerprints before;
-  if (info.extra.contains("data")) before = info.extra["data"].get<DataFingerprints>();
-  changes_ = changes_on_resume(config_from_yaml(info.config, (info.folder / manifest_file).string()), before,
-                               config_, fingerprints_);
-  check_changes(changes_, request_.accept_changes);
-}
-
-void Run::restore() {
-  const auto found = load_newest();
-  if (!found) {
-    trainer_.initialise();
-    return;
-  }
-  trainer_.state_loaded();
-  step_ = found->step;
-  consumed_samples_ = found->consumed_samples;
-  last_loss_ = found->extra.value("loss", 0.0);
-  if (found->folder.parent_path() == std::filesystem::path(config_.checkpoint.dir)) saved_step_ = step_;
-  if (!leads()) return;
-  log_.console("resumed from {}: step {}, {} samples, written by {}", found->folder.string(), step_,
-               consumed_samples_, found->grid.value("text", std::string("an unknown grid")));
-  if (const std::string text = describe(changes_); !text.empty())
-    log_.console("changed since then:\n{}", text);
 }
 
 Votes Run::my_votes() {
@@ -280,7 +221,13 @@ StepMetrics Run::one_step(int64_t step) {
   return m;
 }
 
-void Run::open_outputs() {
+// Restores the state and opens what the run writes.
+void Run::begin() {
+  const StartPoint start = restore(config_, world_, trainer_, fingerprints_, request_.accept_changes, log_);
+  step_ = start.position.step;
+  consumed_samples_ = start.position.consumed_samples;
+  last_loss_ = start.position.loss;
+  folder_.store_job(config_, world_);
   const int64_t steps = config_.training.steps;
   if (leads()) {
     metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_);
@@ -290,9 +237,9 @@ void Run::open_outputs() {
                                              steps, config_.logging.interval);
   }
   saver_ = std::make_unique<Saver>(config_, world_, trainer_, mesh_.grid(),
-                                   nlohmann::json{{"data", fingerprints_}}, log_,
+                                   nlohmann::json{{"data", fingerprints_}, {"origin", start.origin}}, log_,
                                    [this](const std::string& line) { console_->say(line); });
-  saver_->already_saved(saved_step_);
+  if (start.saved) saver_->already_saved(step_);
 }
 
 // After a step. Returns true when the run is to end here.
@@ -307,11 +254,15 @@ bool Run::save_if_due() {
   return stop;
 }
 
+std::string Run::how_to_continue() const {
+  const std::string& resume = config_.checkpoint.resume;
+  const bool own = fs::path(resume).parent_path() == fs::path(config_.checkpoint.dir);
+  return resume == "never" || own ? "checkpoint.resume: auto continues" : "the same command continues";
+}
+
 Outcome Run::train() {
   announce();
-  restore();
-  folder_.store_job(config_, world_);
-  open_outputs();
+  begin();
   const int64_t steps = config_.training.steps;
   if (config_.checkpoint.save_initial) saver_->save(position(), step_ >= steps);
   if (step_ >= steps && leads())
@@ -337,9 +288,9 @@ Outcome Run::train() {
     if (save_if_due() && step_ < steps) {
       if (leads()) {
         console_->finish();
-        console_->say(fmt::format("stopped {} after step {}; the same command continues",
+        console_->say(fmt::format("stopped {} after step {}; {}",
                                   voted(Vote::time_up) ? "by training.stop_after_minutes" : "on request",
-                                  step_));
+                                  step_, how_to_continue()));
       }
       return voted(Vote::interrupt) ? Outcome::interrupted : Outcome::stopped;
     }

@@ -3,8 +3,6 @@
 #include <functional>
 #include <iostream>
 
-#include "checkpoint/list.h"
-#include "checkpoint/verify.h"
 #include "core/error.h"
 #include "engine/generate.h"
 #include "engine/job.h"
@@ -41,10 +39,11 @@ class CommandLine {
     add_train();
     add_plan();
     add_verify();
-    add_checkpoint();
+    const Choose choose = [this](std::function<int()> command) { run_ = std::move(command); };
+    add_checkpoint(app_, choose);
     add_generate();
     add_report();
-    if (more) more(app_, [this](std::function<int()> command) { run_ = std::move(command); });
+    if (more) more(app_, choose);
     app_.add_subcommand("schema", "print the JSON Schema of job files, for editors")
         ->footer("Example:\n  triax schema > triax.schema.json")
         ->final_callback([this] {
@@ -133,25 +132,6 @@ class CommandLine {
     command->final_callback([this] { run_ = [this] { return verify(verify_); }; });
   }
 
-  void add_checkpoint() {
-    CLI::App* group = app_.add_subcommand("checkpoint", "look at checkpoints; needs neither MPI nor a GPU");
-    group->require_subcommand(1);
-    group->footer("Example:\n  triax checkpoint ls runs/demo");
-    const auto add = [&](const char* name, const char* what, auto command) {
-      CLI::App* sub = group->add_subcommand(name, what);
-      sub->add_option("PATH", path_, "a run's folder, its checkpoints' folder, or one checkpoint")
-          ->required();
-      sub->add_flag("--json", json_, "machine-readable");
-      sub->footer(fmt::format("Example:\n  triax checkpoint {} runs/demo", name));
-      sub->final_callback(
-          [this, command] { run_ = [this, command] { return command(path_, json_, std::cout); }; });
-    };
-    add("ls", "all checkpoints of a run: step, loss, size, complete or not", run_checkpoint_ls);
-    add("inspect", "grid, tensors, shapes and hashes of the newest one, or the one named",
-        run_checkpoint_inspect);
-    add("verify", "read every byte and compare it with the checksums and hashes", run_checkpoint_verify);
-  }
-
   void add_generate() {
     CLI::App* command = app_.add_subcommand("generate", "continue a text with a model of bytes");
     command
@@ -201,7 +181,6 @@ class CommandLine {
   JobArguments verify_;
   GenerateOptions generate_;
   std::string path_;
-  bool json_ = false;
   std::function<int()> run_;
 };
 

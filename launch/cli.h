@@ -13,6 +13,8 @@ void add_job(CLI::App& command, JobArguments& job, bool required = true);
 /// Sets what runs after parsing: called by the command that was given, with a function that returns the exit
 /// status.
 using Choose = std::function<void(std::function<int()>)>;
+/// The commands `triax checkpoint ...`.
+void add_checkpoint(CLI::App& app, const Choose& choose);
 /// Adds commands of rooms that this one does not know, such as its neighbour bench.
 using AddCommands = std::function<void(CLI::App& app, const Choose& choose)>;
 

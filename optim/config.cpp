@@ -1,8 +1,15 @@
 #include "optim/config.h"
 
+#include <algorithm>
+
 #include "core/fields.h"
 
 namespace triax {
+
+int64_t default_decay_start(const LrScheduleConfig& schedule) {
+  const int64_t end = schedule.decay_steps;
+  return std::min(end, std::max({int64_t{1}, schedule.warmup_steps, end - end / 10}));
+}
 
 const FieldTable<OptimizerConfig>& fields_of(const OptimizerConfig*) {
   static const FieldTable<OptimizerConfig> table = [] {

@@ -31,6 +31,9 @@ struct LrScheduleConfig {
   bool operator==(const LrScheduleConfig&) const = default;
 };
 
+/// Of the schedule wsd, when the job names none: 9/10 of decay_steps, not before warmup_steps.
+int64_t default_decay_start(const LrScheduleConfig& schedule);
+
 const FieldTable<OptimizerConfig>& fields_of(const OptimizerConfig*);
 const FieldTable<LrScheduleConfig>& fields_of(const LrScheduleConfig*);
 

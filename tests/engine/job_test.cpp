@@ -222,6 +222,10 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
        {}},
       {{"checkpoint.resume=nowhere"}, "checkpoint.resume: " + here + "/nowhere: no such folder", {}},
       {{"output_dir=corpus.txt"}, "output_dir: " + here + "/corpus.txt exists and is not a folder", {}},
+      {{"checkpoint.load=weights"},
+       "checkpoint.load: weights belongs to a checkpoint.resume that names a checkpoint, resume is auto; "
+       "load "
+       "can be all"},
       {{"lr_schedule.decay_start=5"},
        "lr_schedule.decay_start: 5 belongs to the schedule wsd, the schedule is cosine",
        {}},

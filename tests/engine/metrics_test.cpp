@@ -128,6 +128,33 @@ TEST(Resume, ChangesHaveThreeClasses) {
   EXPECT_THROW(check_changes(changes_on_resume(before, {}, now, {}), true), Error);
 }
 
+TEST(Resume, WhatFollowsFromTheStepsIsNoChangeOfItsOwn) {
+  RunConfig before, now;
+  before.lr_schedule.name = now.lr_schedule.name = "wsd";
+  const auto derive = [](RunConfig& c, int64_t steps) {
+    c.training.steps = c.lr_schedule.decay_steps = steps;
+    c.lr_schedule.decay_start = default_decay_start(c.lr_schedule);
+  };
+  derive(before, 100);
+  derive(now, 200);
+  const auto changes = changes_on_resume(before, {}, now, {});
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].key, "training.steps");
+  EXPECT_EQ(changes[0].kind, ChangeClass::free);
+  now.lr_schedule.decay_start = 50;  // written down
+  EXPECT_THROW(check_changes(changes_on_resume(before, {}, now, {}), false), Error);
+}
+
+TEST(Resume, ChangesAreListedByClass) {
+  const std::string text = describe({{"optimizer.lr", "1", "2", ChangeClass::mathematics},
+                                     {"parallel.data", "1", "4", ChangeClass::free},
+                                     {"name", "a", "b", ChangeClass::free}});
+  EXPECT_EQ(text,
+            "  free, how it is computed:\n    parallel.data: 1 -> 4\n    name: a -> b\n"
+            "  mathematics, what is computed:\n    optimizer.lr: 1 -> 2\n");
+  EXPECT_EQ(describe({}), "");
+}
+
 TEST(Resume, DataIsComparedByContent) {
   RunConfig before, now;
   before.data.train = {{"/a.txt", 1.0}};

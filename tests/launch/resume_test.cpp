@@ -137,6 +137,64 @@ TEST_F(JobTest, RefusedChangesLeaveTheRunAsItWas) {
   EXPECT_EQ(triax("run", "--accept-changes --set optimizer.lr=2e-3"), 0) << output("run");
 }
 
+TEST_F(JobTest, GoingBackToAnOlderCheckpointLeavesTheLaterOnesAside) {
+  ASSERT_EQ(triax("run", "--set checkpoint.interval=1"), 0) << output("run");
+  ASSERT_EQ(triax("run",
+                  "--set training.steps=5 --accept-changes --set optimizer.lr=0.01 --set "
+                  "checkpoint.resume=run/checkpoints/step-00000004"),
+            0)
+      << output("run");
+  EXPECT_NE(output("run").find("set aside as"), std::string::npos) << output("run");
+  EXPECT_TRUE(fs::exists(dir_ / "run/checkpoints/abandoned-step-00000006"));
+  EXPECT_EQ(metrics("run").size(), 5U);
+  const auto fifth = tensors("run", 5);
+  // What auto finds is the new course, not the step 6 of the old one.
+  ASSERT_EQ(triax("run", "--set training.steps=6 --set optimizer.lr=0.01"), 0) << output("run");
+  EXPECT_NE(output("run").find("step-00000005: step 5"), std::string::npos) << output("run");
+  EXPECT_EQ(tensors("run", 5), fifth);
+  EXPECT_EQ(metrics("run").size(), 6U);
+}
+
+TEST_F(JobTest, AnotherRunsWeightsStartARunThatTheSameCommandContinues) {
+  ASSERT_EQ(triax("base", "--set training.steps=2"), 0) << output("base");
+  const std::string command =
+      "--set checkpoint.resume=base/checkpoints/step-00000002 --set checkpoint.load=weights --set seed=7 "
+      "--set optimizer.lr=0.002 --set training.steps=";
+  ASSERT_EQ(triax("tuned", command + "3"), 0) << output("tuned");
+  EXPECT_NE(output("tuned").find("started from the weights of"), std::string::npos) << output("tuned");
+  // The weights are those of the base, the rest begins anew.
+  const auto base = tensors("base", 2), start = tensors("tuned", 0);
+  ASSERT_EQ(base.size(), start.size());
+  for (size_t i = 0; i < base.size(); ++i) {
+    if (base[i]["kind"] == "weight") {
+      EXPECT_EQ(start[i]["hash"], base[i]["hash"]) << base[i]["path"];
+    } else if (base[i]["path"].get<std::string>().find("k.bias") == std::string::npos) {
+      EXPECT_NE(start[i]["hash"], base[i]["hash"]) << base[i]["path"];
+    }
+  }
+  EXPECT_EQ(metrics("tuned").begin()->first, 1);
+  ASSERT_EQ(triax("tuned", command + "5"), 0) << output("tuned");
+  EXPECT_NE(output("tuned").find("it goes on with its own checkpoints"), std::string::npos)
+      << output("tuned");
+  ASSERT_EQ(triax("whole", command + "5"), 0) << output("whole");
+  EXPECT_EQ(metrics("tuned"), metrics("whole"));
+  EXPECT_EQ(tensors("tuned", 5), tensors("whole", 5));
+}
+
+TEST_F(JobTest, StoppedAtAnyStepAndResumedIsBitIdenticalInTheBackgroundOrNot) {
+  ASSERT_EQ(triax("whole", ""), 0) << output("whole");
+  for (const char* async : {"true", "false"}) {
+    const std::string out = std::string("stops-") + async;
+    for (int steps = 1; steps <= 6; ++steps)
+      ASSERT_EQ(triax(out, "--set checkpoint.interval=1 --set checkpoint.async=" + std::string(async) +
+                               " --set training.steps=" + std::to_string(steps)),
+                0)
+          << output(out);
+    EXPECT_EQ(metrics(out), metrics("whole")) << async;
+    EXPECT_EQ(tensors(out, 6), tensors("whole", 6)) << async;
+  }
+}
+
 TEST_F(JobTest, MpirunAndThreadsGiveTheSameNumbers) {
   if (!have_mpirun()) GTEST_SKIP() << "there is no mpirun here";
   ASSERT_EQ(triax("threads", ""), 0) << output("threads");
