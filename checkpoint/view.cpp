@@ -46,6 +46,15 @@ void create_virtual(hid_t file, const TensorRecord& tensor, const std::vector<So
               H5Dclose, path);
 }
 
+void lay_out(Hdf5Image& image, const CheckpointInfo& info, const std::vector<std::vector<Source>>& sources) {
+  Hid root(H5Gopen2(image.file(), "/", H5P_DEFAULT), H5Gclose, "opening the root");
+  write_attribute(root, "format_version", int64_t{format_version});
+  write_attribute(root, "id", std::string_view(info.id));
+  write_attribute(root, "step", info.step);
+  write_attribute(root, "consumed_samples", info.consumed_samples);
+  for (size_t i = 0; i < info.tensors.size(); ++i) create_virtual(image.file(), info.tensors[i], sources[i]);
+}
+
 }  // namespace
 
 FileRecord write_view(const std::filesystem::path& folder, const CheckpointInfo& info) {
@@ -53,19 +62,13 @@ FileRecord write_view(const std::filesystem::path& folder, const CheckpointInfo&
   for (const FileRecord& f : info.files)
     for (const BoxRecord& b : f.boxes) sources[static_cast<size_t>(b.tensor)].push_back({&f.name, &b});
   std::unique_ptr<Hdf5Image> image;
-  {
+  try {
     Hdf5Session session;
     image = std::make_unique<Hdf5Image>(folder);
-    {
-      Hid root(H5Gopen2(image->file(), "/", H5P_DEFAULT), H5Gclose, "opening the root");
-      write_attribute(root, "format_version", int64_t{format_version});
-      write_attribute(root, "id", std::string_view(info.id));
-      write_attribute(root, "step", info.step);
-      write_attribute(root, "consumed_samples", info.consumed_samples);
-    }
-    for (size_t i = 0; i < info.tensors.size(); ++i)
-      create_virtual(image->file(), info.tensors[i], sources[i]);
+    lay_out(*image, info, sources);
     image->close();
+  } catch (const Error& e) {
+    fail("laying out {} failed: {}", (folder / view_file).string(), e.what());
   }
   FileWriter writer(folder / view_file);
   std::vector<char> buffer(size_t{1} << 16);

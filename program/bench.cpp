@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "bench/checkpoint.h"
 #include "bench/collectives.h"
 #include "bench/kernels.h"
 #include "bench/step.h"
@@ -113,6 +114,29 @@ void add_tensor_parallel(CLI::App& group, const Choose& choose) {
   });
 }
 
+void add_checkpoint_bench(CLI::App& group, const Choose& choose) {
+  CLI::App* command = group.add_subcommand(
+      "checkpoint", "saving and loading beside the plain disk, and what a save in the background costs");
+  const auto options = std::make_shared<CheckpointBenchOptions>();
+  command->add_option("--dir", options->dir, "a folder on the disk to measure")->capture_default_str();
+  command->add_option("--bytes", options->bytes, "size of the state that is written and read")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 40));
+  command->add_option("--ranks", options->ranks, "threads that write and read it (default: cores)")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--repeats", options->repeats, "turns of each measurement")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--json", options->json, "machine-readable");
+  command->footer("Example:\n  triax bench checkpoint --dir /scratch");
+  command->final_callback([choose, options] {
+    choose([options] {
+      bench_checkpoint(std::cout, *options);
+      return exit_done;
+    });
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, const Choose& choose) {
@@ -124,6 +148,7 @@ void add_bench(CLI::App& app, const Choose& choose) {
   add_step(*group, choose, options);
   add_collectives(*group, choose);
   add_tensor_parallel(*group, choose);
+  add_checkpoint_bench(*group, choose);
 }
 
 }  // namespace triax

@@ -150,6 +150,74 @@ TEST_F(Damage, BuffersStayUntouchedWhenACheckpointIsRefused) {
   });
 }
 
+// One corruption of a random kind: what it was, and the file that must be named; nothing when it would change
+// no bit.
+std::pair<std::string, std::string> corrupt(const Checkpoint& checkpoint, const Checkpoint& older,
+                                            const Checkpoint& other, std::mt19937_64& random) {
+  const auto& files = checkpoint.files();
+  const auto& [name, text] = *std::next(files.begin(), static_cast<int64_t>(random() % files.size()));
+  const auto shard = [&] { return fmt::format("shard-{:05}-of-00003.h5", random() % 3); };
+  const size_t at = random() % text.size();
+  std::string damaged = text;
+  switch (random() % 7) {
+    case 0:
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+      write_text(checkpoint / name, damaged);
+      return {fmt::format("a bit of byte {}", at), name};
+    case 1: {
+      const size_t begin = at / 4096 * 4096, length = std::min<size_t>(4096, text.size() - begin);
+      damaged.replace(begin, length, length, '\0');
+      if (damaged == text) return {};
+      write_text(checkpoint / name, damaged);
+      return {fmt::format("the page at {} zeroed", begin), name};
+    }
+    case 2:
+      write_text(checkpoint / name, text.substr(0, at));
+      return {fmt::format("truncated to {}", at), name};
+    case 3:
+      fs::remove(checkpoint / name);
+      return {"missing", name};
+    case 4: {
+      const std::string a = shard(), b = shard();
+      if (a == b) return {};
+      write_text(checkpoint / a, files.at(b));
+      write_text(checkpoint / b, files.at(a));
+      return {"swapped with " + b, a};
+    }
+    case 5: {
+      const std::string a = shard();
+      write_text(checkpoint / a, (random() % 2 ? older : other).files().at(a));
+      return {"of another step or run", a};
+    }
+    default:
+      write_text(checkpoint / "manifest.json", (random() % 2 ? older : other).files().at("manifest.json"));
+      return {"the manifest of another step or run", shard()};
+  }
+}
+
+void corrupt_at_random(int corruptions, const Checkpoint& checkpoint, const Checkpoint& older,
+                       const Checkpoint& other) {
+  std::mt19937_64 random(3);
+  for (int done = 0; done < corruptions;) {
+    const auto [what, file] = corrupt(checkpoint, older, other, random);
+    if (file.empty()) continue;
+    expect_refused(checkpoint, file, what);
+    checkpoint.restore();
+    ++done;
+  }
+  EXPECT_EQ(load_error(checkpoint.folder()), "");
+}
+
+TEST_F(Damage, NoRandomCorruptionIsAccepted) {
+  corrupt_at_random(60, checkpoint_, older_, other_);
+}
+
+class FullDamage : public Damage {};
+
+TEST_F(FullDamage, AThousandRandomCorruptions) {
+  corrupt_at_random(1000, checkpoint_, older_, other_);
+}
+
 TEST_F(Damage, ANewerFormatIsNoDamage) {
   CheckpointInfo info = read_manifest(checkpoint_.folder());
   std::string text = manifest_text(info);

@@ -95,6 +95,7 @@ TEST_F(CommandTest, HelpHasAnExampleEverywhere) {
                                              {"generate"},
                                              {"bench", "step"},
                                              {"bench", "kernels"},
+                                             {"bench", "checkpoint"},
                                              {"schema"},
                                              {"version"}}) {
     auto arguments = command;

@@ -1,32 +1,16 @@
 // Whole jobs through the program: threads against mpirun, resuming on the same and on other grids, a rank
 // that is killed.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 
-namespace triax {
+#include "job_runs.h"
+
+namespace triax::test {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char* mpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
-    "mpirun --oversubscribe --bind-to none ";
-
-class JobTest : public ::testing::Test {
+class JobTest : public JobRuns {
  protected:
-  JobTest() : dir_(fs::temp_directory_path() / ("triax-jobs-" + std::to_string(getpid()))) {
-    fs::remove_all(dir_);
-    fs::create_directories(dir_);
-    std::ofstream text(dir_ / "corpus.txt");
-    for (int i = 0; i < 20000; ++i) text << static_cast<char>('a' + (i * i / 7 + i % 5) % 26);
-    std::ofstream(dir_ / "job.yaml") << R"(
+  JobTest()
+      : JobRuns(R"(
 model: {vocab_size: 257, hidden_size: 48, num_hidden_layers: 4, num_attention_heads: 12, intermediate_size: 96,
         max_position_embeddings: 16}
 training: {steps: 6, global_batch_size: 8, micro_batch_size: 1, sequence_length: 16, threads: 1}
@@ -36,43 +20,7 @@ lr_schedule: {warmup_steps: 2, decay_steps: 6}
 parallel: {tensor: 2, pipeline: 2, data: 2}
 checkpoint: {interval: 1000, save_initial: true}
 logging: {tensorboard: false}
-)";
-  }
-  ~JobTest() override { fs::remove_all(dir_); }
-
-  static bool have_mpirun() { return std::system("command -v mpirun >/dev/null") == 0; }
-
-  // Runs the program on the job with `arguments` into the run folder `out`; returns the exit status.
-  int triax(const std::string& out, const std::string& arguments, const std::string& launcher = "") {
-    const std::string command = "cd " + dir_.string() + " && " + launcher + TRIAX_BINARY_DIR +
-                                "/triax train job.yaml " + arguments + " --set output_dir=" + out + " >" +
-                                out + ".out 2>&1";
-    const int status = std::system(command.c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-  std::string output(const std::string& out) const {
-    std::ifstream in(dir_ / (out + ".out"));
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  // Loss and norm of each step.
-  std::map<int, std::pair<double, double>> metrics(const std::string& out) const {
-    std::map<int, std::pair<double, double>> lines;
-    std::ifstream in(dir_ / out / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);) {
-      const auto json = nlohmann::json::parse(line);
-      lines[json["step"]] = {json["loss"], json["grad_norm"]};
-    }
-    return lines;
-  }
-  // Logical hashes of all tensors of a checkpoint: equal hashes, equal bits.
-  nlohmann::json tensors(const std::string& out, int step) const {
-    char name[32];
-    std::snprintf(name, sizeof name, "step-%08d", step);
-    std::ifstream in(dir_ / out / "checkpoints" / name / "manifest.json");
-    return nlohmann::json::parse(in)["tensors"];
-  }
-
-  fs::path dir_;
+)") {}
 };
 
 TEST_F(JobTest, StoppedAndResumedOnTheSameGridIsBitIdentical) {
@@ -227,4 +175,4 @@ TEST_F(FullJobTest, ThirtyTwoRanksUnderMpirun) {
 }
 
 }  // namespace
-}  // namespace triax
+}  // namespace triax::test
