@@ -50,25 +50,6 @@ class CpuDevice final : public Device {
   ThreadPool pool_;
 };
 
-class NullDevice final : public Device {
- public:
-  DeviceKind kind() const override { return DeviceKind::none; }
-  void* allocate(size_t bytes, std::string_view) override {
-    void* block = reinterpret_cast<void*>(next_);  // NOLINT(performance-no-int-to-ptr): never followed
-    next_ += (bytes + 4095) / 4096 * 4096 + 4096;
-    return block;
-  }
-  void deallocate(void*, size_t) override {}
-  void copy(void*, const void*, size_t) override {}
-  void fill_zero(void*, size_t) override {}
-  void synchronize() override {}
-  ThreadPool& threads() override { return pool_; }
-
- private:
-  uintptr_t next_ = uintptr_t{1} << 52;  // beyond user space: a stray access faults
-  ThreadPool pool_{1};
-};
-
 }  // namespace
 
 std::string_view name_of(DeviceKind kind) {
@@ -85,9 +66,6 @@ std::string_view name_of(DeviceKind kind) {
 
 std::unique_ptr<Device> make_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(threads);
-}
-std::unique_ptr<Device> make_null_device() {
-  return std::make_unique<NullDevice>();
 }
 
 }  // namespace triax

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/fields.h"
 #include "engine/legal.h"
+#include "engine/search.h"
 
 namespace triax {
 
@@ -26,6 +27,7 @@ void resolve_paths(RunConfig& c) {
   c.checkpoint.dir = absolute(c.checkpoint.dir.empty() ? c.output_dir + "/checkpoints" : c.checkpoint.dir);
   if (c.checkpoint.resume != "auto" && c.checkpoint.resume != "never")
     c.checkpoint.resume = absolute(c.checkpoint.resume);
+  c.parallel.cluster = absolute(c.parallel.cluster);
   for (auto* sources : {&c.data.train, &c.data.validation})
     for (DataSource& source : *sources) source.path = absolute(source.path);
 }
@@ -38,6 +40,41 @@ void resolve_defaults(RunConfig& c, const FieldReport& report) {
   auto& lr = c.lr_schedule;
   if (!report.has("lr_schedule.decay_steps")) lr.decay_steps = c.training.steps;
   if (lr.name == "wsd" && !report.has("lr_schedule.decay_start")) lr.decay_start = default_decay_start(lr);
+}
+
+// tensor and pipeline auto: those of the quickest grid that fits; 1 without a number of ranks. Needs a job
+// without other problems.
+void resolve_grid(RunConfig& c, const JobRanks& ranks, int asked, std::vector<std::string>& problems) {
+  ParallelConfig& p = c.parallel;
+  if (p.tensor && p.pipeline) return;
+  GridSearch found;
+  if (asked && ranks.launched && p.cluster.empty())
+    problems.push_back(
+        "parallel: tensor or pipeline auto under a launcher needs parallel.cluster, a file that describes "
+        "the "
+        "cluster, so that all processes choose alike; or give tensor and pipeline");
+  else if (asked && problems.empty())
+    found = search_grids(c, asked, cluster_of(c, asked));
+  if (!found.fitting.empty()) {
+    p = found.fitting.front().config.parallel;
+    return;
+  }
+  if (!found.too_large.empty()) {
+    const GridChoice& least = found.too_large.front();
+    problems.push_back(
+        fmt::format("parallel: no grid of {} ranks fits the memory of {:.1f} GiB per rank; the smallest, "
+                    "tensor {} pipeline {} "
+                    "data {}, needs {:.1f} GiB",
+                    asked, cluster_of(c, asked).device_model().memory_gib, least.config.parallel.tensor,
+                    least.config.parallel.pipeline, least.config.parallel.data,
+                    static_cast<double>(least.peak_bytes) / (1024.0 * 1024 * 1024)));
+  } else if (found.refused) {
+    problems.push_back(
+        fmt::format("parallel: no division of {} ranks is legal with the job's other keys, for example: {}",
+                    asked, found.first_refusal));
+  }
+  if (p.tensor == 0) p.tensor = 1;
+  if (p.pipeline == 0) p.pipeline = 1;
 }
 
 // auto: ranks / (tensor * pipeline), 1 without a number of ranks; stays 0 where that is no whole number.
@@ -73,8 +110,10 @@ RunConfig load_job(const std::vector<std::string>& files, const std::vector<std:
           fmt::format("--ranks {} disagrees with the {} processes of the launcher; leave "
                       "--ranks out, or start {}",
                       ranks.requested, ranks.launched, ranks.requested));
+    if (!ranks.cluster.empty()) config.parallel.cluster = ranks.cluster;
     resolve_defaults(config, report);
     resolve_paths(config);
+    resolve_grid(config, ranks, asked, report.problems);
     resolve_data(config.parallel, asked);
     check_legal(config, asked, from, report);
     check_files(config, report);

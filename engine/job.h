@@ -10,8 +10,9 @@ namespace triax {
 
 /// Where a job's ranks come from.
 struct JobRanks {
-  int launched = 0;   ///< processes that mpirun or srun started; 0: none
-  int requested = 0;  ///< --ranks; 0: not given
+  int launched = 0;          ///< processes that mpirun or srun started; 0: none
+  int requested = 0;         ///< --ranks; 0: not given
+  std::string cluster = {};  ///< --cluster, over the job's parallel.cluster; empty: not given
 };
 
 /// Reads a job: files merged left to right, then the `key=value` sets; defaults, paths and `data: auto` are

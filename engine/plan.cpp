@@ -1,25 +1,88 @@
 #include "engine/plan.h"
 
+#include <algorithm>
+#include <cctype>
+
+#include "core/null_device.h"
 #include "model/gpt.h"
 
 namespace triax {
 
+namespace {
+
+// "layers.12.mlp.up.weight" -> "layers.*.mlp.up.weight"
+std::string without_number(const std::string& name) {
+  constexpr std::string_view prefix = "layers.";
+  if (name.rfind(prefix, 0) != 0) return name;
+  size_t end = prefix.size();
+  while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end]))) ++end;
+  return std::string(prefix) + "*" + name.substr(end);
+}
+
+void collect(std::vector<PlannedTensors>& list, const std::string& full_name, const Shape& shape,
+             DType dtype) {
+  const std::string name = without_number(full_name);
+  auto place = std::find_if(list.begin(), list.end(), [&](const PlannedTensors& t) {
+    return t.name == name && t.shape == shape && t.dtype == dtype;
+  });
+  if (place == list.end()) place = list.insert(list.end(), {name, shape, dtype, 0, 0});
+  ++place->count;
+  place->bytes += static_cast<size_t>(shape.numel()) * size_of(dtype);
+}
+
+std::vector<PlannedTensors> weights_of(const ParamStore& params) {
+  std::vector<PlannedTensors> list;
+  for (const auto& entry : params.entries())
+    if (entry.primary < 0) collect(list, entry.spec.name, entry.memory, params.weights().dtype());
+  return list;
+}
+
+std::vector<PlannedTensors> slot_of(const Chunk& chunk) {
+  std::vector<PlannedTensors> list;
+  for (const auto& entry : chunk.slot().entries()) collect(list, entry.name, entry.shape, entry.dtype);
+  return list;
+}
+
+}  // namespace
+
+double RankPlan::flops() const {
+  double sum = 0;
+  for (const PlannedWork& w : work)
+    if (w.kernel == "gemm" || w.kernel.rfind("attention", 0) == 0)
+      sum += w.flops * static_cast<double>(w.calls);
+  return sum;
+}
+
+size_t RankPlan::bytes_beside_snapshot() const {
+  size_t sum = peak_bytes;
+  for (const MemoryLine& line : memory)
+    if (line.name == "snapshot") sum -= line.bytes;
+  return sum;
+}
+
 RankPlan plan_rank(const RunConfig& config, int rank) {
-  const auto device = make_null_device();
+  NullDevice device;
   Mesh mesh = Mesh::planned(grid_of(config), rank, mesh_needs(config));
-  Trainer trainer(config, mesh, *device, null_kernels(), 0);
+  Trainer trainer(config, mesh, device, null_kernels(), 0);
   RankPlan plan;
   plan.rank = rank;
   ExactSum unused;
   trainer.evaluate(unused);
   mesh.world().recorder().clear();
+  device.forget();
   trainer.step(1, {});
   plan.bytes_per_step = mesh.world().recorder().ledger();
+  for (const auto& [work, calls] : device.work())
+    plan.work.push_back({std::get<0>(work), std::get<1>(work), std::get<2>(work), calls});
   plan.memory = trainer.memory();
   plan.scratch_bytes = trainer.scratch_high_water();
   plan.peak_bytes = trainer.peak_bytes();
   plan.parameters = trainer.params().elements();
+  plan.weights = weights_of(trainer.params());
   plan.in_flight = trainer.stage().slot_count();
+  plan.slot_bytes = trainer.stage().slot_arena().bytes() / static_cast<size_t>(std::max(1, plan.in_flight));
+  for (const Chunk& chunk : trainer.stage().chunks()) plan.slot_tensors.push_back(slot_of(chunk));
+  plan.groups = mesh.planned_groups();
   return plan;
 }
 

@@ -3,12 +3,29 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "comm/recorder.h"
+#include "comm/ledger.h"
 #include "engine/trainer.h"
 
 namespace triax {
+
+/// Tensors of one name, layers.0 and layers.1 taken together as layers.*, of one shape.
+struct PlannedTensors {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  int64_t count = 0;
+  size_t bytes = 0;  ///< of all of them
+};
+
+/// Calls of one kernel with the same work, in one step.
+struct PlannedWork {
+  std::string_view kernel;
+  double flops = 0, bytes = 0;  ///< of each call
+  int64_t calls = 0;
+};
 
 /// What one rank of a job will use, found by running the step of that rank on a device that computes nothing.
 struct RankPlan {
@@ -16,10 +33,22 @@ struct RankPlan {
   std::vector<MemoryLine> memory;  ///< as Trainer::memory()
   size_t scratch_bytes = 0;        ///< capacity that Trainer's constructor wants
   size_t peak_bytes = 0;
-  int64_t parameters = 0;  ///< elements of weights in memory, padding included
-  /// (group, operation) -> calls and bytes of one training step.
-  std::map<std::pair<std::string, CommOp>, Recorder::Entry> bytes_per_step;
-  int in_flight = 0;  ///< micro-batches whose activations are kept at most
+  int64_t parameters = 0;               ///< elements of weights in memory, padding included
+  std::vector<PlannedTensors> weights;  ///< by name
+  Ledger bytes_per_step;                ///< of one training step
+  int in_flight = 0;                    ///< slots: micro-batches whose activations are kept at most
+  size_t slot_bytes = 0;                ///< of one of them
+  /// What a slot holds, for each chunk of this stage; a slot is as large as the largest.
+  std::vector<std::vector<PlannedTensors>> slot_tensors;
+  std::vector<PlannedWork> work;                   ///< of one training step
+  std::map<std::string, std::vector<int>> groups;  ///< members of this rank's groups, by name
+
+  /// The peak without the copy of the state that a background checkpoint writes: on a device that is not the
+  /// host that copy is the host's.
+  size_t bytes_beside_snapshot() const;
+  /// Of the matrix products and the attention of one step, as the kernels are called: with padding and
+  /// whatever is computed twice.
+  double flops() const;
 };
 
 RankPlan plan_rank(const RunConfig& config, int rank);

@@ -28,6 +28,7 @@ class Stage final : public StageOperations {
   void commit();
   const Arena& slot_arena() const { return slots_; }
   const Arena& message_arena() const { return messages_; }
+  const std::vector<Chunk>& chunks() const { return chunks_; }
   /// Micro-batches (of each chunk, where there are several) whose activations are kept at once at most.
   int slot_count() const { return static_cast<int>(slot_index_.size()); }
 

@@ -36,9 +36,7 @@ std::vector<StatePiece> pieces_to_save(Trainer& trainer) {
 }
 
 int64_t elements_to_save(Trainer& trainer) {
-  int64_t elements = 0;
-  for (const StatePiece& piece : pieces_to_save(trainer)) elements += piece.box.numel();
-  return elements;
+  return 3 * trainer.optimizer().partition().elements();  // weight and both moments
 }
 
 std::vector<StatePiece> snapshot_to_save(Trainer& trainer) {

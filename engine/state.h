@@ -10,6 +10,8 @@ namespace triax {
 /// What this rank writes into a checkpoint: its own ZeRO slices of the weights and moments that it counts.
 /// Over all ranks every logical element appears once.
 std::vector<StatePiece> pieces_to_save(Trainer& trainer);
+/// Elements of a snapshot: room for every element of this rank's slices, so that all ranks of a stage take
+/// the same memory, also those that count fewer of their parameters.
 int64_t elements_to_save(Trainer& trainer);
 /// A copy of them in Trainer::snapshot(), which the next call overwrites; the training state may change as
 /// soon as this returns.

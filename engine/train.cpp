@@ -1,11 +1,12 @@
 #include "engine/train.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 
-#include "checkpoint/agree.h"
 #include "comm/ledger.h"
 #include "core/log.h"
 #include "data/loader.h"
@@ -14,6 +15,7 @@
 #include "engine/job_data.h"
 #include "engine/metrics.h"
 #include "engine/plan.h"
+#include "engine/plan_check.h"
 #include "engine/restore.h"
 #include "engine/run_folder.h"
 #include "engine/saver.h"
@@ -47,6 +49,7 @@ class Run {
         device_(make_cpu_device(compute_threads(config, local_size))),
         mesh_(grid_of(config), world, mesh_needs(config)),
         plan_(plan_rank(config, world.rank())),
+        plan_check_(plan_, world.recorder()),
         trainer_(config, mesh_, *device_, cpu_kernels(), plan_.scratch_bytes),
         data_(config),
         fingerprints_(data_.fingerprints()),
@@ -67,6 +70,7 @@ class Run {
   std::string how_to_continue() const;
   StepMetrics one_step(int64_t step);
   double validate();
+  void compare_with_plan();
   void dump_step_batch(int64_t step, const int32_t* rows);
   void begin_trace(int64_t step);
   void end_trace(int64_t step);
@@ -83,6 +87,7 @@ class Run {
   std::unique_ptr<Device> device_;
   Mesh mesh_;
   RankPlan plan_;
+  PlanCheck plan_check_;
   Trace trace_;
   Trainer trainer_;
   JobData data_;
@@ -194,9 +199,11 @@ StepMetrics Run::one_step(int64_t step) {
     dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
   })
                                                                 : nullptr);
+  plan_check_.begin_step();
   const Recorder& recorder = world_.recorder();
   const double exposed = recorder.exposed_seconds(), hidden = recorder.hidden_seconds();
   const StepResult result = trainer_.step(step, [this] { return my_votes(); });
+  if (!listed(config_.debug.dump_gradients_at)) plan_check_.end_step(step);
   votes_ = result.votes;
   last_loss_ = result.loss;
   consumed_samples_ += t.global_batch_size;
@@ -219,6 +226,18 @@ StepMetrics Run::one_step(int64_t step) {
   m.peak_bytes = peak;
   end_trace(step);
   return m;
+}
+
+// The plan is made by the code that runs, so that a difference is a fault of that code.
+void Run::compare_with_plan() {
+  if (plan_check_.steps() == 0) return;
+  const size_t peak = trainer_.peak_bytes();
+  if (leads())
+    console_->say(fmt::format("planned and measured on rank 0, {} steps, bytes:\n{}", plan_check_.steps(),
+                              plan_check_.table(peak)));
+  const std::vector<std::string> faults = plan_check_.faults(peak);
+  check(faults.empty(), "the run did not keep to its plan: {}; the run itself is complete and saved",
+        fmt::join(faults, "; "));
 }
 
 // Restores the state and opens what the run writes.
@@ -302,6 +321,7 @@ Outcome Run::train() {
           "communication of rank 0 in this run, in seconds spent in it and seconds under computation:\n" +
           seconds_table(world_.recorder().ledger()));
   }
+  compare_with_plan();
   return Outcome::finished;
 }
 

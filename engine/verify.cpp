@@ -126,6 +126,13 @@ VerifyBounds bounds_of(const RunConfig& job) {
   return job.training.precision == "bf16" ? VerifyBounds{0.1, 5e-3} : VerifyBounds{1e-5, 1e-5};
 }
 
+std::vector<RunConfig> runs_to_verify(const RunConfig& job) {
+  if (job.training.precision == "fp32") return {job};
+  RunConfig exact = job;
+  exact.training.precision = "fp32";
+  return {exact, job};
+}
+
 VerifyReport verify(const RunConfig& job) {
   VerifyReport report;
   report.job = shrink(job);
@@ -163,10 +170,10 @@ std::string to_text(const VerifyReport& r) {
   const TrainingConfig& t = r.job.training;
   std::string text = fmt::format(
       "{}: {} layers, hidden {}, {} heads ({} key-value), intermediate {}, vocabulary {}, sequence {}, {} "
-      "sequences per step in micro-batches of {}\ngrid {} against one rank, {} steps\n",
+      "sequences per step in micro-batches of {}\ngrid {} against one rank, {}, {} steps\n",
       r.job.name, m.num_hidden_layers, m.hidden_size, m.num_attention_heads, m.num_key_value_heads,
       m.intermediate_size, m.vocab_size, t.sequence_length, t.global_batch_size, t.micro_batch_size,
-      to_string(grid_of(r.job)), r.losses.size());
+      to_string(grid_of(r.job)), t.precision, r.losses.size());
 
   const auto differing = r.differing();
   if (differing.empty()) {

@@ -17,6 +17,10 @@ struct VerifyBounds {
 /// percent of a gradient, as much as bf16 itself does from fp32.
 VerifyBounds bounds_of(const RunConfig& job);
 
+/// The runs that prove a job: itself, and before it a bf16 job's counterpart in fp32, where a fault can't
+/// hide behind rounding.
+std::vector<RunConfig> runs_to_verify(const RunConfig& job);
+
 /// What became of one comparison of a grid with one rank.
 struct VerifyReport {
   RunConfig job;  ///< shrunk, as it ran on the grid

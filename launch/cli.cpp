@@ -114,9 +114,21 @@ class CommandLine {
     add_job(*command, plan_.job, false);
     add_schedule_options(*command, plan_.schedule);
     command->add_flag("--json", plan_.json, "machine-readable, with the effective configuration");
+    command->add_option(
+        "--device", plan_.device,
+        "h100, h200, a100, b200 or a number of GiB: whether the job fits, and the largest micro-batch "
+        "that does");
+    command->add_option("--cluster", plan_.cluster,
+                        "file that describes a cluster: ranks per node, device, alpha and bandwidth (see "
+                        "docs/planning.md)");
+    command->add_flag("--search", plan_.search,
+                      "all grids of --ranks N that fit the cluster, quickest step first");
+    command->add_flag("--largest", plan_.largest,
+                      "the largest model of the job's family that fits the device or cluster");
     command->footer(
         "Example:\n"
         "  triax plan examples/demo.yaml --ranks 8 --svg schedule.svg\n"
+        "  triax plan examples/demo.yaml --ranks 8 --cluster examples/cluster.yaml --search\n"
         "  triax plan --schedule zb-h1 --stages 8 --micro-batches 24 --times 18.522,18.086,9.337,0.601");
     command->final_callback([this] { run_ = [this] { return plan(plan_); }; });
   }

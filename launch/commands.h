@@ -45,6 +45,10 @@ struct PlanOptions {
   JobArguments job;
   ScheduleOptions schedule;
   bool json = false;
+  std::string device;    ///< a name or a number of GiB: does it fit, and up to which micro-batch
+  std::string cluster;   ///< file that describes the cluster
+  bool search = false;   ///< list the grids that fit instead of planning the job's
+  bool largest = false;  ///< also the largest model of the job's family that fits
 };
 
 /// Prints what a job would use: grid, memory per rank, bytes per step, schedule; or what a schedule without a

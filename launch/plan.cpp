@@ -1,12 +1,12 @@
-#include "engine/plan.h"
+#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "engine/job.h"
+#include "engine/search.h"
 #include "launch/commands.h"
+#include "launch/plan_json.h"
 #include "launch/plan_schedule.h"
 #include "model/gpt.h"
 
@@ -14,91 +14,69 @@ namespace triax {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// What a job is before it runs. Ranks of a stage hold parts of equal size, so one rank stands for its stage.
-struct JobPlan {
-  RunConfig config;
-  int64_t micro_batches = 0;
-  std::vector<std::vector<std::array<int, 2>>> layers;  // of each stage and chunk, first and end
-  std::vector<RankPlan> stages;
-  SchedulePlan schedule;
-};
-
-JobPlan make_plan(const RunConfig& config, const ScheduleOptions& schedule) {
-  JobPlan plan;
-  plan.config = config;
-  const ParallelConfig& p = config.parallel;
-  const TrainingConfig& t = config.training;
-  plan.micro_batches = t.global_batch_size / (t.micro_batch_size * p.data);
-  const std::vector<int> first = split_layers(config.model, p.pipeline * p.virtual_stages);
-  plan.layers.resize(static_cast<size_t>(p.pipeline));
-  for (size_t part = 0; part + 1 < first.size(); ++part)
-    plan.layers[part % plan.layers.size()].push_back({first[part], first[part + 1]});
-  const Grid grid = grid_of(config);
-  for (int stage = 0; stage < p.pipeline; ++stage)
-    plan.stages.push_back(plan_rank(config, grid.with(0, "pp", stage)));
-  plan.schedule = plan_schedule(config, schedule);
-  return plan;
+double gib(double bytes) {
+  return bytes / (1024.0 * 1024 * 1024);
 }
 
-Json to_json(const JobPlan& plan) {
+std::string layer_ranges(const std::vector<std::pair<int, int>>& chunks) {
+  std::vector<std::string> parts;
+  for (const auto& [first, end] : chunks)
+    parts.push_back(end - first > 1 ? fmt::format("{}..{}", first, end - 1) : std::to_string(first));
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+void print_head(const JobPlan& plan) {
   const RunConfig& c = plan.config;
-  Json json;
-  json["ranks"] = world_size(c);
-  json["grid"] = {
-      {"tensor", c.parallel.tensor}, {"pipeline", c.parallel.pipeline}, {"data", c.parallel.data}};
-  json["parameters"] = parameter_count(c.model);
-  json["flops_per_token"] = flops_per_token(c.model, c.training.sequence_length);
-  json["tokens_per_step"] = c.training.global_batch_size * c.training.sequence_length;
-  json["micro_batches"] = plan.micro_batches;
-  json["bubble"] = plan.schedule.timeline.bubble;
-  json["schedule"] = to_json(plan.schedule);
-  size_t peak = 0;
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const RankPlan& rank = plan.stages[s];
-    Json stage{{"stage", s},
-               {"first_rank", rank.rank},
-               {"layers", plan.layers[s]},
-               {"parameters_per_rank", rank.parameters},
-               {"in_flight", rank.in_flight}};
-    for (const MemoryLine& line : rank.memory) stage["memory"][line.name] = line.bytes;
-    stage["peak_bytes"] = rank.peak_bytes;
-    stage["bytes_per_step"] = Json::object();
-    for (const auto& [key, entry] : rank.bytes_per_step)
-      stage["bytes_per_step"][key.first][std::string(name_of(key.second))] = {{"calls", entry.calls},
-                                                                              {"bytes", entry.bytes}};
-    json["stages"].push_back(std::move(stage));
-    peak = std::max(peak, rank.peak_bytes);
-  }
-  json["peak_bytes"] = peak;
-  json["config"] = Json::parse(to_json(c));
-  return json;
+  const ModelConfig& m = c.model;
+  const TrainingConfig& t = c.training;
+  const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
+  fmt::print("{}: {} parameters, {} layers, hidden {}, vocabulary {}\n", c.name, parameter_count(m),
+             m.num_hidden_layers, m.hidden_size, m.vocab_size);
+  fmt::print("{:.3g} model FLOPs per token, {:.0f} tokens per step\n", flops_per_token(m, t.sequence_length),
+             tokens);
+  fmt::print("\n{}", group_table(grid_of(c)));
+  fmt::print("\n{} micro-batches of {} sequences per data rank\n", plan.micro_batches, t.micro_batch_size);
+}
+
+template <class Cell>
+void print_row(const JobPlan& plan, const std::string& name, const Cell& cell) {
+  fmt::print("\n  {:<14}", name);
+  for (size_t s = 0; s < plan.stages.size(); ++s) fmt::print(" {:>16}", cell(s));
 }
 
 void print_stages(const JobPlan& plan) {
-  fmt::print("\nmemory per rank, bytes\n  {:<14}", "");
-  for (size_t s = 0; s < plan.stages.size(); ++s) fmt::print(" {:>16}", fmt::format("stage {}", s));
-  fmt::print("\n  {:<14}", "layers");
-  for (const auto& chunks : plan.layers) {
-    std::string text;
-    for (const auto& [begin, end] : chunks)
-      text += fmt::format("{}{}", text.empty() ? "" : ",", begin) +
-              (end - begin > 1 ? fmt::format("..{}", end - 1) : "");
-    fmt::print(" {:>16}", text);
-  }
-  fmt::print("\n  {:<14}", "in flight");
-  for (const RankPlan& rank : plan.stages) fmt::print(" {:>16}", rank.in_flight);
-  for (size_t line = 0; line < plan.stages[0].memory.size(); ++line) {
-    fmt::print("\n  {:<14}", plan.stages[0].memory[line].name);
-    for (const RankPlan& rank : plan.stages) fmt::print(" {:>16}", rank.memory[line].bytes);
-  }
-  fmt::print("\n  {:<14}", "peak");
-  for (const RankPlan& rank : plan.stages) fmt::print(" {:>16}", rank.peak_bytes);
-  fmt::print("\n  {:<14}", "");
-  for (const RankPlan& rank : plan.stages)
-    fmt::print(" {:>16}", human_bytes(static_cast<double>(rank.peak_bytes)));
+  fmt::print("\nmemory per rank, bytes");
+  print_row(plan, "", [](size_t s) { return fmt::format("stage {}", s); });
+  print_row(plan, "layers", [&](size_t s) { return layer_ranges(plan.layers[s]); });
+  print_row(plan, "in flight", [&](size_t s) { return plan.stages[s].in_flight; });
+  for (size_t line = 0; line < plan.stages[0].memory.size(); ++line)
+    print_row(plan, plan.stages[0].memory[line].name,
+              [&](size_t s) { return plan.stages[s].memory[line].bytes; });
+  print_row(plan, "peak", [&](size_t s) { return plan.stages[s].peak_bytes; });
+  print_row(plan, "", [&](size_t s) { return human_bytes(static_cast<double>(plan.stages[s].peak_bytes)); });
+  print_row(plan, "GFLOP / step",
+            [&](size_t s) { return fmt::format("{:.5g}", plan.stages[s].flops() / 1e9); });
   fmt::print("\n");
+}
+
+void print_tensors(const std::vector<PlannedTensors>& tensors) {
+  for (const PlannedTensors& t : tensors)
+    fmt::print("  {:<40} {:>22} {:<5} x {:<5} {:>16} {:>12}\n", t.name, to_string(t.shape), name_of(t.dtype),
+               t.count, t.bytes, human_bytes(static_cast<double>(t.bytes)));
+}
+
+// In detail for the stage with the largest peak.
+void print_largest(const JobPlan& plan) {
+  const size_t s = plan.peak_stage();
+  const RankPlan& rank = plan.stages[s];
+  fmt::print("\nweights of a rank of stage {}\n", s);
+  print_tensors(rank.weights);
+  fmt::print("\na slot of stage {}: the activations of one micro-batch, {} bytes, {} at a time\n", s,
+             rank.slot_bytes, rank.in_flight);
+  for (size_t chunk = 0; chunk < rank.slot_tensors.size(); ++chunk) {
+    if (rank.slot_tensors.size() > 1) fmt::print("  chunk {}\n", chunk);
+    print_tensors(rank.slot_tensors[chunk]);
+  }
 }
 
 void print_bytes(const JobPlan& plan) {
@@ -108,6 +86,82 @@ void print_bytes(const JobPlan& plan) {
     for (const auto& [key, entry] : plan.stages[s].bytes_per_step)
       fmt::print("  {:<6} {:<12} {:<16} {:>8} {:>16.0f}\n", s, key.first, name_of(key.second), entry.calls,
                  entry.bytes);
+}
+
+void print_fit(const PlanAnswers& answers, const JobPlan& plan) {
+  if (answers.device) {
+    const DeviceModel& d = *answers.device;
+    const double peak = static_cast<double>(bytes_on(plan, d));
+    fmt::print("\n{}: {:.1f} GiB for the arenas of a rank; the job's {:.2f} GiB {}\n", d.name, d.memory_gib,
+               gib(peak), peak <= d.bytes() ? "fit" : "do NOT fit");
+    if (answers.largest_micro_batch)
+      fmt::print("the largest micro_batch_size that fits is {}\n", *answers.largest_micro_batch);
+    else
+      fmt::print("no micro_batch_size fits\n");
+  }
+  if (answers.largest_model) {
+    const RunConfig& c = *answers.largest_model;
+    const ModelConfig& m = c.model;
+    fmt::print(
+        "the largest model of this family that fits has {:.2f} billion parameters: {} layers, hidden {}, {} "
+        "heads, "
+        "intermediate {}; {:.2f} GiB\n",
+        static_cast<double>(parameter_count(m)) / 1e9, m.num_hidden_layers, m.hidden_size,
+        m.num_attention_heads, m.intermediate_size,
+        gib(static_cast<double>(bytes_on(plan_job(c), *answers.device))));
+  }
+}
+
+void print_choices(const std::vector<GridChoice>& choices, size_t shown) {
+  fmt::print("  {:>6} {:>8} {:>6} {:>10} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9}\n", "tensor", "pipeline",
+             "data", "peak GiB", "step ms", "compute", "tensor", "bubble", "data", "update", "latency");
+  for (size_t i = 0; i < std::min(shown, choices.size()); ++i) {
+    const GridChoice& g = choices[i];
+    const StepCost& c = g.cost;
+    const ParallelConfig& p = g.config.parallel;
+    fmt::print(
+        "  {:>6} {:>8} {:>6} {:>10.2f} {:>9.2f} {:>9.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9.3f}\n",
+        p.tensor, p.pipeline, p.data, gib(static_cast<double>(g.peak_bytes)), 1e3 * c.seconds,
+        1e3 * c.compute, 1e3 * c.tensor, 1e3 * c.bubble, 1e3 * c.data, 1e3 * c.update, 1e3 * c.latency);
+  }
+  if (choices.size() > shown) fmt::print("  and {} more\n", choices.size() - shown);
+}
+
+void print_search(const GridSearch& search, const ClusterConfig& cluster, int ranks) {
+  fmt::print("grids of {} ranks on nodes of {} ({}, {:.0f} GiB), quickest step first\n", ranks,
+             cluster.ranks_per_node, cluster.device, cluster.device_model().memory_gib);
+  print_choices(search.fitting, 20);
+  if (search.fitting.empty()) fmt::print("  none fits\n");
+  if (!search.too_large.empty()) {
+    fmt::print("need more memory than there is, the least first\n");
+    print_choices(search.too_large, 5);
+  }
+  if (search.refused)
+    fmt::print("{} other grids are not legal, for example: {}\n", search.refused, search.first_refusal);
+  fmt::print(
+      "Estimates: kernels by roofline, messages by alpha + bytes / bandwidth, nothing overlapped; latency is "
+      "the\n"
+      "part of the step that is alpha (rings of n ranks: 2(n-1) alpha for each all-reduce).\n");
+}
+
+// The job with its grid left open, for the search.
+std::vector<std::string> with_open_grid(std::vector<std::string> sets) {
+  for (const char* key : {"tensor", "pipeline", "data"}) sets.push_back(fmt::format("parallel.{}=auto", key));
+  return sets;
+}
+
+int search(const PlanOptions& options) {
+  if (options.job.ranks == 0) fail_usage("--search divides --ranks N; give it");
+  RunConfig config =
+      load_job(options.job.files, with_open_grid(options.job.sets), {0, options.job.ranks, options.cluster});
+  const ClusterConfig cluster = cluster_of(config, options.job.ranks);
+  config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 0;
+  const GridSearch found = search_grids(config, options.job.ranks, cluster);
+  if (options.json)
+    fmt::print("{}\n", search_json(found, options.job.ranks));
+  else
+    print_search(found, cluster, options.job.ranks);
+  return exit_done;
 }
 
 }  // namespace
@@ -120,25 +174,33 @@ int plan(const PlanOptions& options) {
   if (!options.schedule.name.empty())
     fail_usage("--schedule is for a schedule without a job; say --set parallel.schedule={} for this one",
                options.schedule.name);
-  const RunConfig config = load_job(options.job.files, options.job.sets, {0, options.job.ranks});
-  const JobPlan plan = make_plan(config, options.schedule);
+  if (options.search) return search(options);
+  const RunConfig config =
+      load_job(options.job.files, options.job.sets, {0, options.job.ranks, options.cluster});
+  PlanAnswers answers;
+  if (!config.parallel.cluster.empty()) {
+    const ClusterConfig cluster = cluster_of(config, world_size(config));
+    check_tensor_within_node(config, cluster.ranks_per_node);
+    answers.device = cluster.device_model();
+  }
+  if (!options.device.empty()) answers.device = device_named(options.device);
+  if (options.largest && !answers.device)
+    fail_usage("--largest asks what fits a device: give --device or --cluster");
+  const JobPlan plan = plan_job(config);
+  if (answers.device) answers.largest_micro_batch = largest_micro_batch(config, *answers.device);
+  if (options.largest) answers.largest_model = largest_model(config, *answers.device);
+  const SchedulePlan schedule = plan_schedule(config, options.schedule);
   if (options.json) {
-    draw_schedule(plan.schedule, options.schedule);
-    fmt::print("{}\n", to_json(plan).dump(2));
+    draw_schedule(schedule, options.schedule);
+    fmt::print("{}\n", plan_json(plan, schedule, answers));
     return exit_done;
   }
-  const ModelConfig& m = config.model;
-  fmt::print("{}: {} parameters, {} layers, hidden {}, vocabulary {}\n", config.name, parameter_count(m),
-             m.num_hidden_layers, m.hidden_size, m.vocab_size);
-  fmt::print("{:.3g} model FLOPs per token, {} tokens per step\n",
-             flops_per_token(m, config.training.sequence_length),
-             config.training.global_batch_size * config.training.sequence_length);
-  fmt::print("\n{}", group_table(grid_of(config)));
-  fmt::print("\n{} micro-batches of {} sequences per data rank\n", plan.micro_batches,
-             config.training.micro_batch_size);
-  show_schedule(plan.schedule, options.schedule);
+  print_head(plan);
+  show_schedule(schedule, options.schedule);
   print_stages(plan);
+  print_largest(plan);
   print_bytes(plan);
+  print_fit(answers, plan);
   return exit_done;
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/manifest.h"
 #include "comm/local_ranks.h"
+#include "engine/cluster.h"
 #include "engine/job.h"
 #include "launch/commands.h"
 #include "launch/signals.h"
@@ -64,15 +65,10 @@ void check_nodes(const RunConfig& config, int rank, int local_rank, int local_si
   const int tensor = config.parallel.tensor, first = rank - rank % tensor, host = rank - local_rank;
   if (config.parallel.allow_tensor_across_nodes || (first >= host && first + tensor <= host + local_size))
     return;
-  std::string fitting;
-  for (int t = 1; t <= local_size; ++t)
-    if (local_size % t == 0 && config.model.num_attention_heads % t == 0 &&
-        config.model.intermediate_size % t == 0)
-      fitting += (fitting.empty() ? "" : ", ") + std::to_string(t);
   fail_usage(
       "parallel.tensor: {}: the tensor group of ranks {} .. {} is spread over several nodes ({} ranks on "
       "this one); tensor can be {}, or set parallel.allow_tensor_across_nodes: true",
-      tensor, first, first + tensor - 1, local_size, fitting);
+      tensor, first, first + tensor - 1, local_size, tensor_sizes_within(config, local_size));
 }
 
 int train_threads(const RunConfig& config, const StopFlag& stop, const CommOptions& comm,

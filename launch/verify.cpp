@@ -8,11 +8,15 @@
 namespace triax {
 
 int verify(const JobArguments& job) {
-  const VerifyReport report = verify(load_job(job.files, job.sets, {0, job.ranks}));
-  fmt::print("{}", to_text(report));
-  fmt::print("{}\n", report.agrees() ? "verify: the grid computes what one rank computes"
-                                     : "verify: the grid does NOT compute what one rank computes");
-  return report.agrees() ? exit_done : exit_fault;
+  bool agrees = true;
+  for (const RunConfig& run : runs_to_verify(load_job(job.files, job.sets, {0, job.ranks}))) {
+    const VerifyReport report = verify(run);
+    fmt::print("{}\n", to_text(report));
+    agrees = agrees && report.agrees();
+  }
+  fmt::print("{}\n", agrees ? "verify: the grid computes what one rank computes"
+                            : "verify: the grid does NOT compute what one rank computes");
+  return agrees ? exit_done : exit_fault;
 }
 
 }  // namespace triax

@@ -9,8 +9,16 @@ const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*) {
     using C = ParallelConfig;
     constexpr double most = 1 << 20;
     FieldTable<C> t;
-    t.add("tensor", &C::tensor, "Ranks that share every layer's matrices.").at_least(1).at_most(most);
-    t.add("pipeline", &C::pipeline, "Stages that share the layers.").at_least(1).at_most(most);
+    t.add("tensor", &C::tensor,
+          "Ranks that share every layer's matrices; auto is that of the quickest grid that fits the cluster.")
+        .zero_is("auto")
+        .at_least(1)
+        .at_most(most);
+    t.add("pipeline", &C::pipeline,
+          "Stages that share the layers; auto is that of the quickest grid that fits the cluster.")
+        .zero_is("auto")
+        .at_least(1)
+        .at_most(most);
     t.add("data", &C::data, "Replicas that share the batch; auto is ranks / (tensor * pipeline).")
         .zero_is("auto")
         .at_least(1)
@@ -43,6 +51,9 @@ const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*) {
         .at_most(1e12);
     t.add("allow_tensor_across_nodes", &C::allow_tensor_across_nodes,
           "Accept a tensor group whose ranks are on several nodes.");
+    t.add("cluster", &C::cluster,
+          "File that describes the cluster, for tensor and pipeline auto and for plans.")
+        .derived("this host, for ranks that are threads");
     return t;
   }();
   return table;

@@ -10,7 +10,7 @@ class FieldTable;
 
 /// The job file's `parallel`: how the ranks are split.
 struct ParallelConfig {
-  int tensor = 2;
+  int tensor = 2;  ///< 0 is `auto`, as in pipeline; a loaded job has both resolved
   int pipeline = 2;
   int data = 0;  ///< 0 is `auto`; a loaded job has it resolved to ranks / (tensor * pipeline)
   bool sequence_parallel = false;
@@ -21,6 +21,7 @@ struct ParallelConfig {
   bool overlap_comm = true;              ///< start messages as early as their data allow, wait as late
   int64_t reduce_bucket_size = 4 << 20;  ///< elements
   bool allow_tensor_across_nodes = false;
+  std::string cluster;  ///< file that describes the cluster, for `auto` and for plans; empty: this host
   bool operator==(const ParallelConfig&) const = default;
 };
 

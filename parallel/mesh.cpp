@@ -1,5 +1,6 @@
 #include "parallel/mesh.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "comm/recorder.h"
@@ -11,7 +12,10 @@ namespace {
 
 // Ranks that agree on all axes but `axes` get the color of the smallest among them.
 std::function<int(int)> color_of(const Grid& grid, std::vector<std::string_view> axes) {
-  return [&grid, axes = std::move(axes)](int rank) { return grid.members(rank, axes).front(); };
+  return [&grid, axes = std::move(axes)](int rank) {
+    for (std::string_view axis : axes) rank = grid.with(rank, axis, 0);
+    return rank;
+  };
 }
 
 }  // namespace
@@ -69,12 +73,12 @@ Mesh Mesh::planned(Grid grid, int rank, const MeshNeeds& needs) {
       [&](const std::function<int(int)>& color, const std::string& name) -> std::unique_ptr<Communicator> {
         const int mine = color(rank);
         if (mine < 0) return nullptr;
-        int size = 0, index = 0;
-        for (int r = 0; r < mesh.grid_.size(); ++r) {
-          if (color(r) != mine) continue;
-          if (r < rank) ++index;
-          ++size;
-        }
+        std::vector<int> members;
+        for (int r = 0; r < mesh.grid_.size(); ++r)
+          if (color(r) == mine) members.push_back(r);
+        const auto place = std::find(members.begin(), members.end(), rank);
+        const int index = static_cast<int>(place - members.begin()), size = static_cast<int>(members.size());
+        mesh.planned_groups_[name] = std::move(members);
         return make_null_communicator(index, size, options, name, recorder);
       });
   return mesh;

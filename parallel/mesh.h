@@ -1,7 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "parallel/grid.h"
@@ -48,6 +51,9 @@ class Mesh {
   /// weight.
   Communicator* tied() { return tied_.get(); }
 
+  /// Of a planned mesh: the members of each of this rank's groups, by the group's name.
+  const std::map<std::string, std::vector<int>>& planned_groups() const { return planned_groups_; }
+
  private:
   using MakeGroup = std::function<std::unique_ptr<Communicator>(const std::function<int(int rank)>& color,
                                                                 const std::string& name)>;
@@ -57,6 +63,7 @@ class Mesh {
   Grid grid_;
   int rank_;
   std::unique_ptr<Communicator> owned_world_;  // planning only
+  std::map<std::string, std::vector<int>> planned_groups_;
   Communicator* world_ = nullptr;
   std::unique_ptr<Communicator> dp_shard_, dp_replicas_;  // of a degree between 1 and that of data
   Communicator *zero_shard_ = nullptr, *zero_replicas_ = nullptr;

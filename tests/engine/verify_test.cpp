@@ -8,6 +8,7 @@
 #include "engine/legal.h"
 #include "engine/shrink.h"
 #include "engine/verify.h"
+#include "support/sanitizer.h"
 
 namespace triax {
 namespace {
@@ -85,14 +86,31 @@ TEST(Verify, AgreesOnAGridOfAllAxes) {
   for (const Architecture architecture : {Architecture::gpt2, Architecture::llama}) {
     RunConfig job = large_job(architecture);
     job.parallel.tensor = 2;
+    job.parallel.pipeline = test::thread_sanitizer ? 1 : 2;
     job.training.global_batch_size = 4 * 2 * 3;
     const VerifyReport report = verify(job);
     EXPECT_TRUE(report.agrees()) << to_text(report);
     EXPECT_EQ(report.losses.size(), 10u);
     EXPECT_GT(report.gradients.size(), 20u);
-    EXPECT_EQ(report.planned_ranks, 8);
+    EXPECT_EQ(report.planned_ranks, world_size(job));
     EXPECT_NE(report.losses.front(), report.losses.back());
   }
+}
+
+// Rounding may hide a fault, so a bf16 job is looked at in fp32 first.
+TEST(Verify, ABf16JobIsVerifiedInBothPrecisions) {
+  RunConfig job = large_job(Architecture::gpt2);
+  EXPECT_EQ(runs_to_verify(job).size(), 1u);
+  job.training.precision = "bf16";
+  const auto runs = runs_to_verify(job);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].training.precision, "fp32");
+  EXPECT_LT(bounds_of(runs[0]).gradient, bounds_of(runs[1]).gradient);
+  if (!unsupported(job).empty()) GTEST_SKIP() << "bf16 is not supported";
+  job.parallel.tensor = 2;
+  job.training.global_batch_size = 4 * 2 * 3;
+  const VerifyReport report = verify(job);
+  EXPECT_TRUE(report.agrees()) << to_text(report);
 }
 
 TEST(Verify, SaysWhatDiffersFirst) {

@@ -185,6 +185,64 @@ TEST_F(CommandTest, PlanGivesTheDerivedValues) {
   EXPECT_EQ(run({"plan", "job.yaml", "--ranks", "8"}).status, 0);
 }
 
+TEST_F(CommandTest, PlanSaysWhatFits) {
+  std::ofstream(dir_ / "cluster.yaml") << "ranks_per_node: 8\n";
+  const Result fits = run({"plan", "job.yaml", "--ranks", "8", "--device", "1", "--json"});
+  ASSERT_EQ(fits.status, 0) << fits.err;
+  const auto device = nlohmann::json::parse(fits.out)["device"];
+  EXPECT_EQ(device["fits"], true);
+  EXPECT_EQ(device["largest_micro_batch_size"], 2);
+  const Result tight = run({"plan", "job.yaml", "--ranks", "8", "--device", "0.000001"});
+  EXPECT_EQ(tight.status, 0) << tight.err;
+  EXPECT_NE(tight.out.find("do NOT fit"), std::string::npos) << tight.out;
+  EXPECT_EQ(run({"plan", "job.yaml", "--device", "h300"}).status, 2);
+  EXPECT_EQ(run({"plan", "job.yaml", "--largest"}).status, 2);
+
+  const Result search =
+      run({"plan", "job.yaml", "--ranks", "4", "--cluster", "cluster.yaml", "--search", "--json"});
+  ASSERT_EQ(search.status, 0) << search.err;
+  EXPECT_GE(nlohmann::json::parse(search.out)["grids"].size(), 4u);
+  EXPECT_EQ(run({"plan", "job.yaml", "--search"}).status, 2);
+  EXPECT_EQ(run({"plan", "job.yaml", "--ranks", "4", "--cluster", "missing.yaml"}).status, 2);
+}
+
+// 1,024 ranks with tensor 16 are 64 data ranks; a node of 8 can't hold a tensor group of 16. 256 with tensor
+// 8 are 32.
+TEST_F(CommandTest, PlanOfManyRanksKeepsTensorGroupsWithinNodes) {
+  std::ofstream(dir_ / "cluster.yaml") << "ranks_per_node: 8\n";
+  std::ofstream(dir_ / "wide.yaml") << R"(
+model: {vocab_size: 256, hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 16, intermediate_size: 256,
+        max_position_embeddings: 16}
+training: {steps: 4, global_batch_size: 64, micro_batch_size: 1, sequence_length: 16}
+data: {train: [{path: corpus.txt}]}
+)";
+  const std::vector<std::string> ask{"plan",
+                                     "wide.yaml",
+                                     "--ranks",
+                                     "1024",
+                                     "--cluster",
+                                     "cluster.yaml",
+                                     "--json",
+                                     "--set",
+                                     "parallel.pipeline=1",
+                                     "--set",
+                                     "parallel.tensor=16"};
+  const Result refused = run(ask);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("tensor can be 1, 2, 4, 8, or set parallel.allow_tensor_across_nodes"),
+            std::string::npos)
+      << refused.err;
+  auto allowed = ask;
+  allowed.insert(allowed.end(), {"--set", "parallel.allow_tensor_across_nodes=true"});
+  const Result wide = run(allowed);
+  ASSERT_EQ(wide.status, 0) << wide.err;
+  EXPECT_EQ(nlohmann::json::parse(wide.out)["grid"]["data"], 64);
+  const Result eight = run({"plan", "wide.yaml", "--ranks", "256", "--cluster", "cluster.yaml", "--json",
+                            "--set", "parallel.pipeline=1", "--set", "parallel.tensor=8"});
+  ASSERT_EQ(eight.status, 0) << eight.err;
+  EXPECT_EQ(nlohmann::json::parse(eight.out)["grid"]["data"], 32);
+}
+
 TEST_F(CommandTest, VerifyComparesTheGridWithOneRank) {
   const Result r = run({"verify", "job.yaml", "--ranks", "8"});
   EXPECT_EQ(r.status, 0) << r.out << r.err;
@@ -199,6 +257,7 @@ TEST_F(CommandTest, AJobRunsAndThenHasNothingLeftToDo) {
   EXPECT_EQ(steps(), 4);
   EXPECT_TRUE(fs::exists(dir_ / "run" / "job.yaml"));
   EXPECT_TRUE(fs::exists(dir_ / "run" / "logs" / "rank-00003.log"));
+  EXPECT_NE(r.out.find("planned and measured on rank 0, 4 steps"), std::string::npos) << r.out;
   const Result again = run({"train", "job.yaml", "--ranks", "4"});
   EXPECT_EQ(again.status, 0);
   EXPECT_NE(again.out.find("nothing left to do"), std::string::npos) << again.out;

@@ -1,0 +1,40 @@
+#include "engine/plan_check.h"
+
+#include <fmt/format.h>
+
+namespace triax {
+
+void PlanCheck::end_step(int64_t step) {
+  const Ledger sent = difference(recorder_->ledger(), before_);
+  add(measured_, sent);
+  ++steps_;
+  if (!first_fault_.empty()) return;
+  for (const std::string& line : disagreements(plan_->bytes_per_step, sent))
+    first_fault_.push_back(fmt::format("step {}: {}", step, line));
+}
+
+std::vector<std::string> PlanCheck::faults(size_t measured_peak) const {
+  std::vector<std::string> list = first_fault_;
+  if (measured_peak != plan_->peak_bytes)
+    list.push_back(
+        fmt::format("peak memory: {} bytes planned, {} measured", plan_->peak_bytes, measured_peak));
+  return list;
+}
+
+std::string PlanCheck::table(size_t measured_peak) const {
+  std::string text = fmt::format("  {:<28} {:>20} {:>20}\n", "", "planned", "measured");
+  const auto line = [&](const std::string& what, double planned, double measured) {
+    text += fmt::format("  {:<28} {:>20.0f} {:>20.0f}\n", what, planned, measured);
+  };
+  line("peak memory", static_cast<double>(plan_->peak_bytes), static_cast<double>(measured_peak));
+  const double steps = static_cast<double>(steps_);
+  for (const auto& [key, entry] : plan_->bytes_per_step) {
+    if (entry.bytes == 0) continue;
+    const auto found = measured_.find(key);
+    line(fmt::format("{} {}", key.first, name_of(key.second)), entry.bytes * steps,
+         found == measured_.end() ? 0 : found->second.bytes);
+  }
+  return text;
+}
+
+}  // namespace triax

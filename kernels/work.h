@@ -1,0 +1,55 @@
+#pragma once
+
+#include <concepts>
+#include <string_view>
+
+#include "kernels/kernels.h"
+
+namespace triax {
+
+/// What a call asks of a device, whatever its implementation: floating-point operations of products (a
+/// multiplication and an addition each; of element-wise kernels a rough count, which no time hangs on), and
+/// the bytes that must be read and written at least once.
+struct KernelWork {
+  std::string_view kernel;
+  double flops = 0, bytes = 0;
+};
+
+/// 2 M N K; both operands read, C written, and read when it accumulates.
+KernelWork work_of(const Gemm& op);
+/// Causal: position i meets i + 1 keys. Scores and values, 4 D operations per pair and head; backward with
+/// the recomputed scores 10 D (Dao et al. 2022).
+KernelWork work_of(const AttentionForward& op);
+KernelWork work_of(const AttentionBackward& op);
+
+KernelWork work_of(const ResidualAdd& op);
+KernelWork work_of(const NormForward& op);
+KernelWork work_of(const NormBackwardInput& op);
+KernelWork work_of(const NormBackwardWeight& op);
+KernelWork work_of(const Rope& op);
+KernelWork work_of(const EmbeddingForward& op);
+KernelWork work_of(const EmbeddingBackward& op);
+KernelWork work_of(const PositionForward& op);
+KernelWork work_of(const PositionBackward& op);
+KernelWork work_of(const Dropout& op);
+KernelWork work_of(const BiasGeluForward& op);
+KernelWork work_of(const BiasGeluBackward& op);
+KernelWork work_of(const SwigluForward& op);
+KernelWork work_of(const SwigluBackward& op);
+KernelWork work_of(const CrossEntropyMax& op);
+KernelWork work_of(const CrossEntropySum& op);
+KernelWork work_of(const CrossEntropyBackward& op);
+KernelWork work_of(const CrossEntropyLoss& op);
+KernelWork work_of(const BiasBackward& op);
+KernelWork work_of(const AdamW& op);
+KernelWork work_of(const SquaredNorm& op);
+KernelWork work_of(const Add& op);
+KernelWork work_of(const FindNonFinite& op);
+
+struct Cast;
+template <class Op>
+requires std::same_as<Op, Cast> KernelWork work_of(const Op& op) {
+  return {"cast", 0, 6.0 * static_cast<double>(op.n)};
+}
+
+}  // namespace triax
