@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "checkpoint/agree.h"
 #include "comm/ledger.h"
 #include "core/log.h"
 #include "data/loader.h"

@@ -66,6 +66,8 @@ RunConfig random_job(Random& random) {
     c.parallel.zero_stage = any_of(random, {0, 1});
     c.parallel.zero_shard_ranks = any_of(random, {0, 1});
     c.parallel.sequence_parallel = random.below(2) != 0;
+    c.parallel.overlap_comm = random.below(2) != 0;
+    c.parallel.reduce_bucket_size = any_of<int64_t>(random, {1, 3000, 4 << 20});
     c.training.recompute = any_of<std::string>(random, {"none", "selective", "full"});
     c.training.partition_activations = random.below(2) != 0;
     c.training.precision = any_of<std::string>(random, {"fp32", "bf16"});
