@@ -26,7 +26,7 @@ bool has_checkpoints(const std::string& dir) {
 // The first free "<path>.old-N"; the rename keeps everything.
 std::string move_aside(const std::string& path) {
   for (int n = 1;; ++n) {
-    const std::string target = fmt::format("{}.old-{}", path, n);
+    std::string target = fmt::format("{}.old-{}", path, n);
     if (fs::exists(target)) continue;
     fs::rename(path, target);
     return target;

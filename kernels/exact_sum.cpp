@@ -39,7 +39,8 @@ void ExactSum::add(double x) {
   const bool negative = bits >> 63;
   for (int i = 0; i < 3; ++i) {
     if (parts[i] == 0) continue;  // also: never past the top digit
-    digits_[static_cast<size_t>(first + i)] += negative ? -parts[i] : parts[i];
+    const auto place = static_cast<size_t>(first) + static_cast<size_t>(i);
+    digits_[place] += negative ? -parts[i] : parts[i];
   }
   if (++pending_ >= kMaxPending) normalise();
 }

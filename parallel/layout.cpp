@@ -32,6 +32,7 @@ bool empty(const Box& box) {
 
 std::string to_string(const Box& box) {
   std::vector<std::string> parts;
+  parts.reserve(static_cast<size_t>(box.extent.rank()));
   for (int i = 0; i < box.extent.rank(); ++i)
     parts.push_back(fmt::format("{}:{}", box.offset[i], box.offset[i] + box.extent[i]));
   return fmt::format("[{}]", fmt::join(parts, ", "));
