@@ -115,7 +115,7 @@ void Stage::recv_forward(const Action& action) {
 void Stage::make_room(const Action& action) {
   const Chunk& chunk = chunk_of(action);
   if (action.kind == ActionKind::forward) {
-    // What the chunk before has left there is its input.
+    // Without messages: what the chunk before has left in the buffer is this one's input.
     if (alone() && !chunk.first()) chunk.set_input(*context_, slot_of(action), outgoing_);
     if (!chunk.last()) outgoing_ = out_forward_.take();
   } else {

@@ -128,7 +128,7 @@ TEST_P(GridTest, SchedulesChangeNoBit) {
   const RunConfig one = job(GetParam());
   const Batches batches = random_batches(one, 3, 6);
   const TrainingRecord base = train(on_grid(one, 2, 1, 1), batches);
-  for (int p : {1, 2, 3, 4})
+  for (int p : thread_sanitizer ? std::vector{1, 2} : std::vector{1, 2, 3, 4})
     for (const RunConfig& other : all_schedules(on_grid(one, 2, p, 1), p)) {
       const TrainingRecord record = train(other, batches);
       expect_identical(record, base, name_of(other));
