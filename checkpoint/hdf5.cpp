@@ -74,6 +74,10 @@ Hid open_unnamed(const std::filesystem::path& folder, int* fd) {
 }  // namespace
 
 Hdf5Session::Hdf5Session() : lock_(hdf5_mutex()) {
+  // What the library would do when the process ends crashes where a file could not be closed on a failing
+  // disk; all that is ours has been closed by then, and a failed job must end with its own status.
+  static const herr_t without_exit_handler = H5dont_atexit();
+  static_cast<void>(without_exit_handler);
   H5Eget_auto2(H5E_DEFAULT, &print_, &print_data_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }

@@ -36,10 +36,7 @@ std::vector<StatePiece> pieces_to_save(Trainer& trainer) {
 }
 
 int64_t elements_to_save(Trainer& trainer) {
-  int64_t elements = 0;
-  for_each_counted(trainer, trainer.optimizer().partition(),
-                   [&](const auto&, const auto& piece) { elements += piece.end - piece.begin; });
-  return 3 * elements;  // weight and both moments
+  return 3 * trainer.optimizer().partition().elements();  // weight and both moments
 }
 
 std::vector<StatePiece> snapshot_to_save(Trainer& trainer) {
