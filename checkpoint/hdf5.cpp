@@ -35,16 +35,13 @@ std::string innermost_reason() {
 }
 
 // HDF5 insists on a real path while it opens a file; the name is gone right after.
-struct UnnamedFile {
-  std::string path;
-  int fd;
-};
-
-UnnamedFile make_file(const std::filesystem::path& folder) {
-  std::string path = (folder / ".layout-XXXXXX").string();
-  const int fd = ::mkostemp(path.data(), O_CLOEXEC);
-  if (fd < 0) fail("can't create {}: {}", path, errno_text(errno));
-  return {path, fd};
+std::string make_memory_file(int* fd) {
+  std::error_code none;
+  std::string path = std::filesystem::is_directory("/dev/shm", none) ? "/dev/shm" : "/tmp";
+  path += "/triax-layout-XXXXXX";
+  *fd = ::mkostemp(path.data(), O_CLOEXEC);
+  if (*fd < 0) fail("can't create {}: {}", path, errno_text(errno));
+  return path;
 }
 
 Hid create_image(const std::string& path) {
@@ -56,17 +53,15 @@ Hid create_image(const std::string& path) {
   return Hid(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "laying out a file");
 }
 
-// Opens the file for HDF5 and takes its name away, whatever happens.
-Hid open_unnamed(const std::filesystem::path& folder, int* fd) {
-  const UnnamedFile unnamed = make_file(folder);
-  *fd = unnamed.fd;
+// Opens a file for HDF5 and takes its name away, whatever happens.
+Hid open_unnamed(int* fd) {
+  const std::string path = make_memory_file(fd);
   try {
-    Hid file = create_image(unnamed.path);
-    ::unlink(unnamed.path.c_str());
+    Hid file = create_image(path);
+    ::unlink(path.c_str());
     return file;
   } catch (...) {
-    ::unlink(unnamed.path.c_str());
-    ::close(unnamed.fd);
+    ::unlink(path.c_str());
     throw;
   }
 }
@@ -130,23 +125,23 @@ Hid make_space(const Shape& shape) {
   return Hid(H5Screate_simple(shape.rank(), extents.data(), nullptr), H5Sclose, "making a dataspace");
 }
 
-Hdf5Image::Hdf5Image(const std::filesystem::path& folder) : file_(open_unnamed(folder, &fd_)) {}
+Hdf5Image::Hdf5Image() : file_(open_unnamed(&memory_.number)) {}
 
-Hdf5Image::~Hdf5Image() {
-  if (fd_ >= 0) ::close(fd_);
+Hdf5Image::Descriptor::~Descriptor() {
+  if (number >= 0) ::close(number);
 }
 
 void Hdf5Image::close() {
   file_.close("closing a file");
   struct stat status {};
-  if (::fstat(fd_, &status) != 0) fail("can't size a laid-out file: {}", errno_text(errno));
+  if (::fstat(memory_.number, &status) != 0) fail("can't size a laid-out file: {}", errno_text(errno));
   size_ = status.st_size;
 }
 
 void Hdf5Image::read(int64_t offset, void* out, size_t bytes) const {
   auto* p = static_cast<unsigned char*>(out);
   while (bytes > 0) {
-    const ssize_t n = ::pread(fd_, p, bytes, offset);
+    const ssize_t n = ::pread(memory_.number, p, bytes, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       fail("reading a laid-out file failed at byte {}: {}", offset, n < 0 ? errno_text(errno) : "it ends");

@@ -56,14 +56,14 @@ void write_attribute(hid_t object, const char* name, const Shape& value);
 /// A simple dataspace of that shape.
 Hid make_space(const Shape& shape);
 
-/// An HDF5 file that is only laid out: a nameless, sparse file whose reserved room is never written and costs
-/// nothing. Its metadata stay in the page cache, to be copied into the real file, so that every byte of that
-/// one is written, and checksummed, by us.
+/// An HDF5 file that is only laid out: a nameless sparse file in memory (/dev/shm), whose reserved room is
+/// never written and costs nothing. Its metadata are copied into the real file, so that every byte of that
+/// one is written, and checksummed, by us. HDF5 itself never writes to a disk: after a write that failed (a
+/// full disk) it would keep the file open for ever and fall over it when the program ends.
 class Hdf5Image {
  public:
-  /// Creates it in `folder` with the latest format, whose metadata carry checksums.
-  explicit Hdf5Image(const std::filesystem::path& folder);
-  ~Hdf5Image();
+  /// Creates it with the latest format, whose metadata carry checksums.
+  Hdf5Image();
   Hdf5Image(const Hdf5Image&) = delete;
   Hdf5Image& operator=(const Hdf5Image&) = delete;
 
@@ -74,7 +74,14 @@ class Hdf5Image {
   void read(int64_t offset, void* out, size_t bytes) const;
 
  private:
-  int fd_ = -1;
+  struct Descriptor {
+    Descriptor() = default;
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int number = -1;
+  };
+  Descriptor memory_;
   Hid file_;
   int64_t size_ = 0;
 };

@@ -195,7 +195,7 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
   std::unique_ptr<Hdf5Image> image;
   try {
     Hdf5Session session;
-    image = std::make_unique<Hdf5Image>(folder);
+    image = std::make_unique<Hdf5Image>();
     places = lay_out(*image, identity, pieces);
     image->close();
   } catch (const Error& e) {

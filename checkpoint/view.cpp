@@ -64,7 +64,7 @@ FileRecord write_view(const std::filesystem::path& folder, const CheckpointInfo&
   std::unique_ptr<Hdf5Image> image;
   try {
     Hdf5Session session;
-    image = std::make_unique<Hdf5Image>(folder);
+    image = std::make_unique<Hdf5Image>();
     lay_out(*image, info, sources);
     image->close();
   } catch (const Error& e) {

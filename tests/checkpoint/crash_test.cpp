@@ -93,17 +93,17 @@ void kill_writers(int kills, bool background) {
     std::getline(std::ifstream(run / "latest") >> std::ws, latest);
     EXPECT_TRUE(newest == 1 || latest.rfind("step-", 0) == 0) << latest;
   }
-  EXPECT_GT(newest, kills / 6) << "the kills came too early to show anything";
+  EXPECT_GE(newest, kills / 6) << "the kills came too early to show anything";
   // The next save clears what the dead left.
   save_state(run, newest + 1, 2, 1, 1, 2);
   for (const std::string& name : names_in(run)) EXPECT_NE(name.rfind(".tmp-step", 0), 0u) << name;
 }
 
 TEST(Crash, KilledWritersNeverCostTheNewestCheckpoint) {
-  kill_writers(25, false);
+  kill_writers(times(25), false);
 }
 TEST(Crash, NorDoThoseThatWriteInTheBackground) {
-  kill_writers(25, true);
+  kill_writers(times(25), true);
 }
 TEST(FullCrash, FiveHundredKills) {
   kill_writers(250, false);

@@ -209,7 +209,7 @@ void corrupt_at_random(int corruptions, const Checkpoint& checkpoint, const Chec
 }
 
 TEST_F(Damage, NoRandomCorruptionIsAccepted) {
-  corrupt_at_random(60, checkpoint_, older_, other_);
+  corrupt_at_random(times(60), checkpoint_, older_, other_);
 }
 
 class FullDamage : public Damage {};

@@ -19,6 +19,15 @@ namespace triax::test {
 
 namespace fs = std::filesystem;
 
+/// How often a random experiment is done: less often under the thread sanitizer, where threads start slowly.
+constexpr int times(int count) {
+#ifdef __SANITIZE_THREAD__
+  return (count + 9) / 10;
+#else
+  return count;
+#endif
+}
+
 /// A folder for one test, gone afterwards.
 class TestFolder {
  public:
