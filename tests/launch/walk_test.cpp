@@ -131,9 +131,13 @@ logging: {tensorboard: false}
 
   static constexpr int steps = 40;
 
+  // Also takes the time of a whole run: machines differ, and so does what else they do.
   std::map<int64_t, nlohmann::json> reference() {
+    const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(triax("whole", "--set checkpoint.keep=1000 --set checkpoint.async=false"), 0)
         << output("whole");
+    whole_run_ =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
     std::map<int64_t, nlohmann::json> hashes;
     for (int64_t step = 1; step <= steps; ++step) hashes[step] = tensors("whole", step);
     return hashes;
@@ -155,7 +159,8 @@ logging: {tensorboard: false}
       }
       const auto begin = std::chrono::steady_clock::now();
       // From before the first save to the end of the job.
-      const auto wait = std::chrono::milliseconds(20 + random() % (launcher.empty() ? 500 : 2500));
+      const auto longest = whole_run_.count() + (launcher.empty() ? 0 : 2000);
+      const auto wait = std::chrono::milliseconds(20 + random() % static_cast<uint64_t>(longest));
       while (std::chrono::steady_clock::now() - begin < wait && waitpid(child, nullptr, WNOHANG) == 0)
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (victim.empty())
@@ -184,11 +189,13 @@ logging: {tensorboard: false}
       newest = found;
       if (newest == steps) ++run, newest = 0;  // it had the time to end
     }
-    EXPECT_GT(useful, kills / 5) << "most kills came before a save";
+    EXPECT_GT(useful, kills / 10) << "most kills came before a save";
     const std::string out = "run-" + std::to_string(run);
     ASSERT_EQ(triax(out, ""), 0) << output(out);  // and the job goes on to its end as if nothing had been
     EXPECT_EQ(tensors(out, steps), expected.at(steps));
   }
+
+  std::chrono::milliseconds whole_run_{0};
 };
 
 TEST_F(KillTest, TheWholeJobTenTimes) {
