@@ -97,7 +97,8 @@ void ParamStore::initialise(uint64_t seed) {
     for (int64_t begin = 0; begin < out.numel(); begin += static_cast<int64_t>(part.size())) {
       const int64_t end = std::min(out.numel(), begin + static_cast<int64_t>(part.size()));
       initial_values(entry, seed, begin, end, part.data());
-      std::transform(part.begin(), part.begin() + (end - begin), out.as<bf16>() + begin, round_bf16);
+      std::transform(part.begin(), part.begin() + (end - begin), out.as<bf16>() + begin,
+                     [](float x) { return round_bf16(x); });
     }
   }
 }
