@@ -10,6 +10,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "checkpoint/file_io.h"
 #include "checkpoint/shard.h"
@@ -71,20 +72,23 @@ std::string step_folder_name(int64_t step) {
   return fmt::format("step-{:08}", step);
 }
 
+std::optional<StepFolder> as_step_folder(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name.rfind("step-", 0) != 0) return std::nullopt;
+  StepFolder folder{path, 0, false};
+  const char* last = name.data() + name.size();
+  const auto [rest, wrong] = std::from_chars(name.data() + 5, last, folder.step);
+  folder.previous = std::string_view(rest, static_cast<size_t>(last - rest)) == ".previous";
+  if (wrong != std::errc{} || (rest != last && !folder.previous)) return std::nullopt;
+  return folder;
+}
+
 std::vector<StepFolder> step_folders(const fs::path& dir) {
   std::vector<StepFolder> out;
-  std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.rfind("step-", 0) != 0) continue;
-    StepFolder folder{it->path(), 0, false};
-    const char* last = name.data() + name.size();
-    const auto [rest, wrong] = std::from_chars(name.data() + 5, last, folder.step);
-    folder.previous = std::string_view(rest, static_cast<size_t>(last - rest)) == ".previous";
-    std::error_code ignored;
-    if (wrong != std::errc{} || (rest != last && !folder.previous) || !it->is_directory(ignored)) continue;
-    out.push_back(std::move(folder));
-  }
+  std::error_code error, ignored;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+    if (auto folder = as_step_folder(it->path()); folder && it->is_directory(ignored))
+      out.push_back(std::move(*folder));
   check(!error || error == std::errc::no_such_file_or_directory, "can't list {}: {}", dir.string(),
         error.message());
   std::sort(out.begin(), out.end(), [](const StepFolder& a, const StepFolder& b) {
@@ -94,16 +98,26 @@ std::vector<StepFolder> step_folders(const fs::path& dir) {
   return out;
 }
 
+std::string wrong_name(const CheckpointInfo& info) {
+  const auto named = as_step_folder(info.folder);
+  if (!named || named->step == info.step) return "";
+  return fmt::format("{} is the checkpoint of step {} under the name of another step", info.folder.string(),
+                     info.step);
+}
+
 CheckpointInfo read_complete(const fs::path& folder) {
   CheckpointInfo info = read_manifest(folder);
+  if (const std::string problem = wrong_name(info); !problem.empty()) throw DamagedCheckpoint(problem);
   for (const FileRecord& f : info.files) {
+    const std::string path = (folder / f.name).string();
     std::error_code error;
-    const auto size = fs::file_size(folder / f.name, error);
-    if (error)
-      throw DamagedCheckpoint(fmt::format("{} is missing: {}", (folder / f.name).string(), error.message()));
+    const auto size = fs::file_size(path, error);
+    if (error && error != std::errc::no_such_file_or_directory)
+      fail("{} can't be examined: {}", path, error.message());
+    if (error) throw DamagedCheckpoint(fmt::format("{} is missing{}", path, contents_of(info, f)));
     if (static_cast<int64_t>(size) != f.size)
       throw DamagedCheckpoint(
-          fmt::format("{} has {} bytes instead of {}", (folder / f.name).string(), size, f.size));
+          fmt::format("{} has {} bytes instead of {}{}", path, size, f.size, contents_of(info, f)));
   }
   return info;
 }
@@ -157,12 +171,16 @@ fs::path TemporaryFolder::commit(std::vector<std::string>& warnings) {
   if (replaced != path_) rename_path(path_, final_path);
   committed_ = true;
   sync_folder(dir_);
-  if (!replaced.empty()) remove_folder(replaced);
+  try {
+    if (!replaced.empty()) remove_folder(replaced);
+  } catch (const Error& e) {  // the checkpoint is there all the same
+    warnings.push_back(e.what());
+  }
   return final_path;
 }
 
 std::vector<std::string> apply_retention(const fs::path& dir, int keep, const fs::path& just_saved,
-                                         std::vector<std::string>& warnings, bool dry_run) {
+                                         std::vector<std::string>& warnings, Retention mode) {
   std::vector<std::string> removed;
   std::set<int64_t> complete;  // steps that are safe, so that a previous one of the same step may go
   for (const StepFolder& folder : step_folders(dir)) {
@@ -172,13 +190,19 @@ std::vector<std::string> apply_retention(const fs::path& dir, int keep, const fs
       } catch (const Error&) {
         continue;  // damaged, or of another version: not ours to delete
       }
+      std::string problem;
+      const bool stays = static_cast<int>(complete.size()) < std::max(keep, 1);
+      if (mode.verify && stays && !is_good(folder.path, &problem)) {
+        warnings.push_back(problem);
+        continue;
+      }
       const bool surplus = folder.previous ? complete.count(folder.step) > 0
                                            : keep > 0 && static_cast<int>(complete.size()) >= keep;
       if (!surplus || folder.path == just_saved || complete.empty()) {
         complete.insert(folder.step);
         continue;
       }
-      if (!dry_run) remove_folder(folder.path);
+      if (!mode.dry_run) remove_folder(folder.path);
       removed.push_back(folder.path.filename().string());
     } catch (const std::exception& e) {
       warnings.push_back(e.what());
@@ -222,7 +246,9 @@ void remove_stale(const fs::path& dir, std::vector<std::string>& warnings) {
   }
   for (const fs::path& path : stale) {
     fs::remove_all(path, error);
-    if (error) warnings.push_back(fmt::format("can't delete {}: {}", path.string(), error.message()));
+    // Two that clean up at once take files from each other.
+    if (error && error != std::errc::no_such_file_or_directory)
+      warnings.push_back(fmt::format("can't delete {}: {}", path.string(), error.message()));
   }
 }
 
@@ -232,7 +258,8 @@ void remove_folder(const fs::path& folder) {
   rename_path(folder, hidden);
   std::error_code error;
   fs::remove_all(hidden, error);
-  if (error) fail("can't delete {}: {}", hidden.string(), error.message());
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail("can't delete {}: {}", hidden.string(), error.message());
 }
 
 }  // namespace triax

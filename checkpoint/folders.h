@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,11 +21,18 @@ struct StepFolder {
   bool previous = false;  ///< "step-00000100.previous": set aside while another takes its place
 };
 
+/// What a path's last name says; none when it is not "step-<digits>" or "step-<digits>.previous".
+std::optional<StepFolder> as_step_folder(const std::filesystem::path& path);
+
 /// The step folders of a run's checkpoint folder, newest step first. A folder that does not exist has none.
 std::vector<StepFolder> step_folders(const std::filesystem::path& dir);
 
+/// What is wrong when a folder is called "step-<digits>" after another step than its manifest's; empty:
+/// nothing.
+std::string wrong_name(const CheckpointInfo& info);
+
 /// The manifest of a folder whose files are all there with their sizes; their content is not read. Throws
-/// DamagedCheckpoint.
+/// DamagedCheckpoint, also when the folder has the name of another step, and Error when they can't be read.
 CheckpointInfo read_complete(const std::filesystem::path& folder);
 
 /// The hidden folder a checkpoint is written to before it gets its name. While it lives it holds an flock on
@@ -53,9 +61,14 @@ class TemporaryFolder {
 /// Deletes complete checkpoints older than the newest `keep` (0: keeps all), never the newest complete one,
 /// never `just_saved`, nothing that is damaged or foreign. Failures become sentences in `warnings`. Returns
 /// the names of the folders that went; with `dry_run`, of those that would go.
+struct Retention {
+  bool dry_run = false;
+  bool verify =
+      false;  ///< reads what stays in full: one whose content is damaged does not count among `keep`
+};
 std::vector<std::string> apply_retention(const std::filesystem::path& dir, int keep,
                                          const std::filesystem::path& just_saved,
-                                         std::vector<std::string>& warnings, bool dry_run = false);
+                                         std::vector<std::string>& warnings, Retention mode = {});
 
 /// Renames the step folders from `first_step` on to "abandoned-<name>", with a number behind it where that is
 /// taken, and lets `latest` name the newest one that is left (or removes it): a run that starts from an older

@@ -187,6 +187,9 @@ CheckpointInfo read_manifest(const std::filesystem::path& folder) {
   try {
     text = read_file(folder / manifest_file);
   } catch (const Error& e) {
+    std::error_code error;
+    const auto type = std::filesystem::status(folder / manifest_file, error).type();
+    if (type != std::filesystem::file_type::not_found) throw;  // no permission, say: nothing is known of it
     throw DamagedCheckpoint(fmt::format("{} is no complete checkpoint: {}", folder.string(), e.what()));
   }
   return parse_manifest(text, folder);

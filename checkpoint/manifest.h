@@ -72,7 +72,7 @@ std::string manifest_text(const CheckpointInfo& info);
 /// The inverse; throws DamagedCheckpoint naming `folder`'s manifest when text, checksum or content are wrong,
 /// Error when its format version is a newer one.
 CheckpointInfo parse_manifest(const std::string& text, const std::filesystem::path& folder);
-/// Reads <folder>/manifest.json. Throws DamagedCheckpoint when there is none.
+/// Reads <folder>/manifest.json. Throws DamagedCheckpoint when there is none, Error when it can't be read.
 CheckpointInfo read_manifest(const std::filesystem::path& folder);
 
 /// True when `a` comes before `b` with numbers in them compared as numbers: "layers.2" before "layers.10".

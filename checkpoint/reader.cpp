@@ -202,7 +202,7 @@ FoundCheckpoint find_checkpoint(const std::filesystem::path& dir,
     try {
       found.info = read_complete(folder.path);
       return found;
-    } catch (const Error& e) {
+    } catch (const DamagedCheckpoint& e) {
       found.problems.push_back(e.what());
     }
   }

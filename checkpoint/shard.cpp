@@ -219,10 +219,14 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
   return record;
 }
 
+std::string contents_of(const CheckpointInfo& info, const FileRecord& file) {
+  return file.boxes.empty() ? "" : "; it holds " + list_boxes(info, all_boxes(file));
+}
+
 void verify_file(const CheckpointInfo& info, const FileRecord& file,
                  const std::function<void(int64_t)>& took) {
   const std::string path = (info.folder / file.name).string();
-  const std::string holds = file.boxes.empty() ? "" : "; it holds " + list_boxes(info, all_boxes(file));
+  const std::string holds = contents_of(info, file);
   std::unique_ptr<FileReader> reader;
   try {
     reader = std::make_unique<FileReader>(path);

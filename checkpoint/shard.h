@@ -42,6 +42,9 @@ FileRecord write_shard(const std::filesystem::path& folder, const ShardIdentity&
                        std::span<const StatePiece> pieces, std::span<const int> tensor,
                        const PieceSource& source);
 
+/// "; it holds /model/lm_head.weight [0:4, 0:8], ... and 3 more", for messages; empty for the view.
+std::string contents_of(const CheckpointInfo& info, const FileRecord& file);
+
 /// Reads one shard from first byte to last and checks all that the manifest says about it: size, checksum,
 /// hash of each box, identity. Throws DamagedCheckpoint naming the file, what is wrong and the tensors
 /// concerned. `took`, if given, is told the number of bytes after each read.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 
 #include "checkpoint/folders.h"
 
@@ -20,8 +21,8 @@ std::string readable_bytes(int64_t bytes) {
 std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) fail_usage("{} is no folder", path.string());
-  const std::string name = std::filesystem::absolute(path / "").parent_path().filename().string();
-  if (std::filesystem::exists(path / manifest_file, ignored) || name.rfind("step-", 0) == 0) return {path};
+  const std::filesystem::path named = std::filesystem::absolute(path / "").parent_path();
+  if (std::filesystem::exists(path / manifest_file, ignored) || as_step_folder(named)) return {path};
   for (const std::filesystem::path& dir : {path, path / "checkpoints"}) {
     std::vector<std::filesystem::path> out;
     for (const StepFolder& folder : step_folders(dir)) out.push_back(folder.path);
@@ -37,7 +38,9 @@ CheckpointInfo newest_at(const std::filesystem::path& path) {
   std::string problems;
   for (; !folders.empty(); folders.pop_back()) {
     try {
-      return read_complete(folders.back());
+      CheckpointInfo info = read_complete(folders.back());
+      if (!problems.empty()) std::fputs(fmt::format("passed over: {}\n", problems).c_str(), stderr);
+      return info;
     } catch (const DamagedCheckpoint& e) {
       problems += (problems.empty() ? "" : "\n") + std::string(e.what());
     }

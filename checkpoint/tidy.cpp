@@ -45,12 +45,14 @@ static_assert(TensorReader::part >= source_elements);
 }  // namespace
 
 int run_checkpoint_prune(const fs::path& path, int keep, bool dry_run, bool as_json, std::ostream& out) {
-  const fs::path dir = fs::absolute(checkpoints_at(path).back()).parent_path();
-  if (fs::exists(path / manifest_file))
+  const fs::path newest = checkpoints_at(path).back();
+  const fs::path dir = fs::absolute(newest).parent_path();
+  if (newest == path)
     fail_usage("{} is one checkpoint; give the folder of a run or of its checkpoints", path.string());
   std::vector<std::string> warnings;
   if (!dry_run) remove_stale(dir, warnings);
-  const std::vector<std::string> removed = apply_retention(dir, keep, {}, warnings, dry_run);
+  const std::vector<std::string> removed =
+      apply_retention(dir, keep, {}, warnings, {dry_run, /*verify=*/true});
   json kept = json::array();
   for (const StepFolder& folder : step_folders(dir)) {
     const std::string name = folder.path.filename().string();
@@ -95,13 +97,15 @@ int run_checkpoint_merge(const fs::path& path, const fs::path& target, bool as_j
                 {"folder", result.folder.string()},
                 {"step", info.step},
                 {"bytes", result.bytes},
-                {"tensors", info.tensors.size()}}
+                {"tensors", info.tensors.size()},
+                {"problems", result.warnings}}
                .dump(2)
         << "\n";
   else
     out << fmt::format("merged {} shards of {} into {} ({})\n", info.files.size() - 1, info.folder.string(),
                        result.folder.string(), readable_bytes(result.bytes));
-  for (const std::string& warning : result.warnings) out << warning << "\n";
+  for (const std::string& warning : result.warnings)
+    if (!as_json) out << warning << "\n";
   return 0;
 }
 

@@ -33,6 +33,8 @@ VerifyReport verify_checkpoint(const std::filesystem::path& folder) {
   VerifyReport report;
   try {
     report.info = read_manifest(folder);
+    if (const std::string problem = wrong_name(report.info); !problem.empty())
+      report.problems.push_back(problem);
   } catch (const Error& e) {
     report.problems.push_back(e.what());
     return report;

@@ -58,6 +58,7 @@ struct Save::Impl {
   void write_own_shard();
   void complete();
   CheckpointInfo describe() const;
+  std::filesystem::path newest_complete() const;
   /// Runs a phase that talks to nobody.
   void attempt(const std::function<void()>& body) {
     try {
@@ -123,6 +124,19 @@ void Save::Impl::write_own_shard() {
                       });
 }
 
+// What was saved, but for a later step that lies there already (a merge into a folder that is in use).
+std::filesystem::path Save::Impl::newest_complete() const {
+  for (const StepFolder& other : step_folders(request.dir)) {
+    if (other.step <= request.step) break;
+    try {
+      read_complete(other.path);
+      return other.path;
+    } catch (const Error&) {  // not one to point at
+    }
+  }
+  return result.folder;
+}
+
 // All shards are durable.
 void Save::Impl::complete() {
   CheckpointInfo info = describe();
@@ -136,7 +150,7 @@ void Save::Impl::complete() {
   result.folder = folder->commit(result.warnings);
   // The checkpoint is safe; what fails from here on does no harm to it.
   try {
-    replace_file(request.dir / "latest", result.folder.filename().string() + "\n");
+    replace_file(request.dir / "latest", newest_complete().filename().string() + "\n");
     result.removed = apply_retention(request.dir, request.keep, result.folder, result.warnings);
   } catch (const std::exception& e) {
     result.warnings.push_back(e.what());

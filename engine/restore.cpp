@@ -82,7 +82,14 @@ class Restore {
       FoundCheckpoint found = find_checkpoint(world_, config_.checkpoint.dir, damaged);
       if (leads() && damaged.empty())
         for (const std::string& problem : found.problems) log_.error("checkpoint passed over: {}", problem);
-      if (!found.info) return std::nullopt;
+      if (!found.info) {
+        check(found.problems.empty() && damaged.empty(),
+              "none of the checkpoints in {} can be used; mend or remove them, or set checkpoint.resume: "
+              "never, "
+              "which moves this run aside and starts anew",
+              config_.checkpoint.dir);
+        return std::nullopt;
+      }
       try {
         compare_with(*found.info, false);
         load(*found.info, false);

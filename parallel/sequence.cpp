@@ -12,16 +12,16 @@ Shape all_rows(const Pass& pass, const Tensor& local) {
 
 }  // namespace
 
+Tensor addends_of(Pass& pass, const Tensor& local, Scratch::Frame& frame) {
+  if (!pass.context.sequence_parallel) return local;
+  return frame.take("addends of all rows", all_rows(pass, local), local.dtype());
+}
+
 Tensor gather_rows(Pass& pass, const Tensor& local, Scratch::Frame& frame) {
   if (!pass.context.sequence_parallel) return local;
   const Tensor whole = frame.take("gathered rows", all_rows(pass, local), local.dtype());
   pass.context.mesh.tp().all_gather(local, whole).wait();
   return whole;
-}
-
-Tensor addends_of(Pass& pass, const Tensor& local, Scratch::Frame& frame) {
-  if (!pass.context.sequence_parallel) return local;
-  return frame.take("addends of all rows", all_rows(pass, local), local.dtype());
 }
 
 Pending sum_rows(Pass& pass, const Tensor& addends, const Tensor& local) {

@@ -7,18 +7,20 @@ namespace triax {
 // Sequence parallelism (Korthikanti et al., "Reducing activation recomputation in large transformer models",
 // 2022). Norms, residual sums and dropout treat each row for itself, so every tensor rank does them for a
 // t-th of the micro-batch's T = B S rows (rank r has rows r T/t and on, in the order of memory). A layer that
-// is cut over the tensor group needs all rows: it gathers them on the way in (g, where Megatron-LM's f is the
-// identity), and on the way out leaves to each rank the sum of its own rows (g's conjugate, a reduce-scatter
-// where f's is an all-reduce). A reduce-scatter and an all-gather send what one all-reduce sends.
+// is cut over the tensor group needs all rows: gather_rows() on the way in, an all-gather where f of
+// Megatron-LM (Shoeybi et al. 2019) is the identity; sum_rows() on the way out, a reduce-scatter where its g
+// is an all-reduce (Korthikanti et al. call these two g and g-bar). Backward each is the other's. A
+// reduce-scatter and an all-gather send what one all-reduce sends.
 //
-// Without sequence parallelism these functions are f and its conjugate, so that a layer is written once.
+// Without sequence parallelism the two functions are f and g, so that a layer is written once.
+
+/// Memory [T, n] for this rank's addends to a result of which it gets `local` in the end: for sum_rows().
+Tensor addends_of(Pass& pass, const Tensor& local, Scratch::Frame& frame);
 
 /// All rows [T, n] of `local` [T/t, n]: gathered into scratch memory of the frame. Without sequence
 /// parallelism `local` itself. Done when it returns.
 Tensor gather_rows(Pass& pass, const Tensor& local, Scratch::Frame& frame);
 
-/// Memory [T, n] for this rank's addends to a result of which it gets `local` in the end: for sum_rows().
-Tensor addends_of(Pass& pass, const Tensor& local, Scratch::Frame& frame);
 /// local = this rank's rows of the sum of all tensor ranks' addends (without sequence parallelism all rows).
 /// Started; done after wait().
 [[nodiscard]] Pending sum_rows(Pass& pass, const Tensor& addends, const Tensor& local);

@@ -12,10 +12,6 @@
 namespace triax::test {
 namespace {
 
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
 /// A folder of files kept in memory, so that each experiment starts from the good ones.
 class Checkpoint {
  public:
@@ -228,6 +224,30 @@ TEST_F(Damage, ANewerFormatIsNoDamage) {
   write_text(checkpoint_ / "manifest.json", text);
   const std::string error = load_error(checkpoint_.folder());
   EXPECT_NE(error.find("format version 2"), std::string::npos) << error;
+}
+
+// A checkpoint copied to another step's name would win every resume and never get older.
+TEST_F(Damage, AnotherStepsNameIsNotBelieved) {
+  fs::copy(older_.folder(), folder_ / "run" / "step-00000099", fs::copy_options::recursive);
+  fs::copy(older_.folder(), folder_ / "run" / "step-00000200", fs::copy_options::recursive);
+  const FoundCheckpoint found = find_checkpoint(folder_ / "run");
+  ASSERT_TRUE(found.info);
+  EXPECT_EQ(found.info->step, 100);
+  ASSERT_EQ(found.problems.size(), 1u);
+  EXPECT_NE(found.problems[0].find("step-00000200 is the checkpoint of step 50"), std::string::npos)
+      << found.problems[0];
+  EXPECT_FALSE(verify_checkpoint(folder_ / "run" / "step-00000099").problems.empty());
+}
+
+// A newer program's checkpoint is not damaged, and an older one must not take its place.
+TEST_F(Damage, AnotherVersionIsNotPassedOver) {
+  std::string text = read_text(checkpoint_ / "manifest.json");
+  const std::string now = fmt::format("\"format_version\": {}", int{format_version});
+  text.replace(text.find(now), now.size(), "\"format_version\": 2");
+  const std::string body = text.substr(0, text.find("  \"checksum\""));
+  write_text(checkpoint_ / "manifest.json",
+             body + fmt::format("  \"checksum\": \"{:08x}\"\n}}\n", crc32c(0, body.data(), body.size())));
+  EXPECT_THROW(find_checkpoint(folder_ / "run"), Error);
 }
 
 TEST_F(Damage, TheNewestGoodOneIsFoundAndTheDamagedReported) {

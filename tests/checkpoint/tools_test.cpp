@@ -148,6 +148,41 @@ TEST(Prune, KeepsTheNewestCompleteOnesAndWhatIsNotItsOwn) {
   EXPECT_THROW(run_checkpoint_prune(dir / "step-00000005", 1, false, false, out), Error);
 }
 
+// The last good one stays, however new the damaged ones are.
+TEST(Prune, ReadsWhatItKeeps) {
+  TestFolder folder;
+  for (int64_t step : {1, 2, 3}) save_state(folder / "run", step, 2, 1);
+  const fs::path shard = folder / "run" / "step-00000003" / "shard-00001-of-00002.h5";
+  std::string bytes = read_text(shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_text(shard, bytes);
+  std::ostringstream out;
+  EXPECT_EQ(run_checkpoint_prune(folder / "run", 1, false, false, out), 1);
+  EXPECT_EQ(folders_in(folder / "run"), (std::vector<std::string>{"step-00000002", "step-00000003"}));
+  EXPECT_NE(out.str().find("shard-00001-of-00002.h5 is damaged"), std::string::npos) << out.str();
+}
+
+TEST(Prune, StaysInTheFolderItWasGiven) {
+  TestFolder folder;
+  for (int64_t step : {1, 2}) save_state(folder / "run", step, 2, 1);
+  fs::remove(folder / "run" / "step-00000002" / "manifest.json");
+  std::ostringstream out;
+  EXPECT_THROW(run_checkpoint_prune(folder / "run" / "step-00000002", 1, false, false, out), Error);
+  save_state(folder / "step-study" / "checkpoints", 1, 2, 1);
+  save_state(folder / "step-study" / "checkpoints", 2, 2, 1);
+  EXPECT_EQ(run_checkpoint_prune(folder / "step-study", 1, false, false, out), 0);
+  EXPECT_EQ(folders_in(folder / "step-study" / "checkpoints"), (std::vector<std::string>{"step-00000002"}));
+}
+
+TEST(Merge, LeavesLatestWithTheNewest) {
+  TestFolder folder;
+  save_state(folder / "run", 30, 2, 1);
+  save_state(folder / "old", 10, 2, 1);
+  std::ostringstream out;
+  EXPECT_EQ(run_checkpoint_merge(folder / "old", folder / "run", false, out), 0);
+  EXPECT_EQ(read_text(folder / "run" / "latest"), "step-00000030\n");
+}
+
 TEST(Merge, OneShardHoldsTheSameState) {
   TestFolder folder;
   const fs::path source = save_state(folder / "run", 12, 5, 7);

@@ -74,6 +74,17 @@ TEST_F(JobTest, ResumedInAnotherPrecision) {
     EXPECT_NEAR(metrics("full").at(step).first / metrics("whole").at(step).first, 1.0, 0.01) << step;
 }
 
+TEST_F(JobTest, NoUsableCheckpointIsNoReasonToStartAnew) {
+  ASSERT_EQ(triax("run", ""), 0) << output("run");
+  const auto before = metrics("run");
+  for (const auto& folder : fs::directory_iterator(dir_ / "run" / "checkpoints"))
+    if (folder.is_directory()) fs::resize_file(folder.path() / "manifest.json", 100);
+  EXPECT_EQ(triax("run", "--set training.steps=100"), 1);
+  EXPECT_NE(output("run").find("none of the checkpoints in"), std::string::npos) << output("run");
+  EXPECT_NE(output("run").find("checkpoint.resume: never"), std::string::npos);
+  EXPECT_EQ(metrics("run"), before);
+}
+
 TEST_F(JobTest, RefusedChangesLeaveTheRunAsItWas) {
   ASSERT_EQ(triax("run", "--set training.steps=2"), 0);
   const auto before = fs::last_write_time(dir_ / "run/job.yaml");
