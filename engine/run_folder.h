@@ -7,8 +7,26 @@
 
 namespace triax {
 
+/// An flock on "<folder>/.lock", which ends with its process, however that ends. Where a filesystem has no
+/// such locks, nothing is locked and nothing refused.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  ~FolderLock() { release(); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  /// Waits two seconds at most; throws Error(usage) when another job still has the folder.
+  void take(const std::string& dir);
+  void release();
+  bool taken() const { return file_ >= 0; }
+
+ private:
+  int file_ = -1;
+};
+
 /// The folder of a run: made, or, with checkpoint.resume: never and checkpoints in it, moved aside first
-/// ("<output_dir>.old-1"). Also writes job.yaml. Collective.
+/// ("<output_dir>.old-1"). Also writes job.yaml. Rank 0 keeps the folder locked while this lives: a
+/// second job in it is refused with Error(usage). Collective.
 class RunFolder {
  public:
   RunFolder(const RunConfig& config, Communicator& world);
@@ -26,6 +44,7 @@ class RunFolder {
 
  private:
   std::string dir_, moved_to_;
+  FolderLock lock_;
 };
 
 }  // namespace triax
