@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <memory>
 
+#include "checkpoint/folders.h"
+#include "checkpoint/reader.h"
 #include "core/error.h"
 #include "data/packed_tokens.h"
 #include "engine/legal.h"
+#include "engine/origin.h"
 
 namespace triax {
 
@@ -57,6 +60,34 @@ void check_source(const RunConfig& config, const std::string& key, const std::st
                     path, source->vocabulary(), config.model.vocab_size));
 }
 
+// Of a job whose checkpoint.resume is a path: what is wrong with it; empty when nothing is.
+std::string wrong_resume(const CheckpointConfig& c) {
+  std::error_code none;
+  if (!fs::is_directory(c.resume, none)) {
+    // A run that began there and has saved since does not need it any more (engine/restore.h).
+    const FoundCheckpoint own = fs::is_directory(c.dir, none) ? find_checkpoint(c.dir) : FoundCheckpoint{};
+    if (own.info && began_with(*own.info, c.resume)) return "";
+    return fmt::format(
+        "checkpoint.resume: {}: no such folder; resume can be auto, never or the path of a checkpoint",
+        c.resume);
+  }
+  if (!fs::exists(fs::path(c.resume) / manifest_file, none)) {
+    std::string there;
+    for (const fs::path& dir : {fs::path(c.resume), fs::path(c.resume) / "checkpoints"})
+      if (fs::is_directory(dir, none))
+        for (const StepFolder& folder : step_folders(dir))
+          there += (there.empty() ? "" : ", ") + folder.path.string();
+    if (!there.empty())
+      return fmt::format("checkpoint.resume: {} is no checkpoint; there are: {}", c.resume, there);
+  }
+  if (c.load == "weights" && lies_in(c.resume, c.dir))
+    return fmt::format(
+        "checkpoint.load: weights: {} is a checkpoint of this very run, which would begin anew over it; give "
+        "this run an output_dir of its own",
+        c.resume);
+  return "";
+}
+
 }  // namespace
 
 void check_files(const RunConfig& config, FieldReport& report) {
@@ -69,10 +100,9 @@ void check_files(const RunConfig& config, FieldReport& report) {
 
   const std::string& resume = config.checkpoint.resume;
   std::error_code error;
-  if (resume != "auto" && resume != "never" && !fs::is_directory(resume, error))
-    report.problems.push_back(fmt::format(
-        "checkpoint.resume: {}: no such folder; resume can be auto, never or the path of a checkpoint",
-        resume));
+  if (resume != "auto" && resume != "never")
+    if (std::string wrong = wrong_resume(config.checkpoint); !wrong.empty())
+      report.problems.push_back(std::move(wrong));
   for (const auto& [key, path] :
        {std::pair{"output_dir", config.output_dir}, std::pair{"checkpoint.dir", config.checkpoint.dir}})
     if (fs::exists(path, error) && !fs::is_directory(path, error))

@@ -40,29 +40,25 @@ std::string kept_lines(const std::string& path, int64_t resumed_step) {
   return kept;
 }
 
-}  // namespace
-
-MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step) : path_(path) {
+// Leaves only those lines in the file. Returns `path`.
+std::string without_later_lines(const std::string& path, int64_t resumed_step) {
   const std::string kept = kept_lines(path, resumed_step);
   const std::string temporary = path + ".new";
-  {
-    std::ofstream out(temporary, std::ios::trunc);
-    out << kept;
-    check(out.flush().good(), "can't write {}: {}", temporary, std::strerror(errno));
-  }
+  std::ofstream out(temporary, std::ios::trunc);
+  out << kept;
+  const bool written = out.flush().good();
+  check(written, "can't write {}: {}", temporary, std::strerror(errno));
   std::filesystem::rename(temporary, path);
-  file_ = std::fopen(path.c_str(), "a");
-  check(file_ != nullptr, "can't open {}: {}", path, std::strerror(errno));
+  return path;
 }
 
-MetricsFile::~MetricsFile() {
-  std::fclose(file_);
-}
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, int64_t resumed_step, AppendFile::Report report)
+    : file_(without_later_lines(path, resumed_step), std::move(report)) {}
 
 void MetricsFile::append(const StepMetrics& metrics) {
-  const std::string line = to_json_line(metrics) + '\n';
-  check(std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0,
-        "can't write {}: {}", path_, std::strerror(errno));
+  file_.append(to_json_line(metrics) + '\n');
 }
 
 namespace {

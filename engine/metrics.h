@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/append_file.h"
+
 namespace triax {
 
 /// One line of metrics.jsonl, and of the console.
@@ -26,20 +28,18 @@ struct StepMetrics {
 /// The object of one step with 17 significant digits, without the line's end.
 std::string to_json_line(const StepMetrics& metrics);
 
-/// Appends to metrics.jsonl, a line per step, each flushed.
+/// Appends to metrics.jsonl, a line per step, each handed to the operating system at once.
 class MetricsFile {
  public:
   /// Opens `path`; lines after `resumed_step`, and a last line that was cut off, are removed first, so that
-  /// each step stands once. An older file is replaced atomically.
-  MetricsFile(const std::string& path, int64_t resumed_step);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
+  /// each step stands once. An older file is replaced atomically. `report`: see AppendFile.
+  MetricsFile(const std::string& path, int64_t resumed_step, AppendFile::Report report);
   void append(const StepMetrics& metrics);
+  /// After the last step: a fault when there are lines that still can't be written.
+  void finish() { file_.finish(); }
 
  private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  AppendFile file_;
 };
 
 /// The console's progress: on a terminal the latest step under a progress bar that is redrawn in place, in a

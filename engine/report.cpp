@@ -66,8 +66,8 @@ int report(const std::string& run_dir, std::ostream& out) {
   const std::string picture = (std::filesystem::path(run_dir) / "loss.svg").string();
   std::ofstream file(picture, std::ios::trunc);
   file << loss_svg(run);
-  check(file.flush().good(), "can't write {}: {}; the run's folder must be writable", picture,
-        std::strerror(errno));
+  const bool written = file.flush().good();
+  check(written, "can't write {}: {}; the run's folder must be writable", picture, std::strerror(errno));
 
   out << headline(run) << '\n' << loss_text(run, terminal_width() - 12, 14, environment_is_utf8()) << '\n';
   out << table(run);

@@ -8,6 +8,7 @@
 #include "checkpoint/folders.h"
 #include "checkpoint/reader.h"
 #include "engine/job.h"
+#include "engine/origin.h"
 #include "engine/plan.h"
 #include "engine/state.h"
 
@@ -16,11 +17,6 @@ namespace triax {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool same_folder(const fs::path& a, const fs::path& b) {
-  std::error_code ignored;
-  return fs::equivalent(a, b, ignored);
-}
 
 class Restore {
  public:
@@ -40,23 +36,41 @@ class Restore {
     if (c.resume != "never") {
       if (const auto info = newest_of_run()) return begin_at(*info);
     }
+    if (named) {
+      check(!named_.id.empty(),
+            "no checkpoint of this run can be loaded, and {}, with which it began, is gone", c.resume);
+      return from_named();
+    }
     trainer_.initialise();
     return {};
   }
 
  private:
   // The run has saved since it began with the checkpoint of another folder that the job names.
+  // Where that one is gone, its path tells; else its identity, since it may have been replaced.
   bool began_there() {
-    named_ = read_manifest(world_, config_.checkpoint.resume);
-    if (same_folder(named_.folder.parent_path(), config_.checkpoint.dir)) return false;
-    const FoundCheckpoint own = find_checkpoint(world_, config_.checkpoint.dir);
-    if (!own.info || !own.info->extra.contains("origin")) return false;
-    const nlohmann::json& origin = own.info->extra["origin"];
-    if (!origin.is_object() || origin.value("id", std::string()) != named_.id) return false;
+    const CheckpointConfig& c = config_.checkpoint;
+    const FoundCheckpoint own = find_checkpoint(world_, c.dir);
+    if (!own.info || !began_with(*own.info, c.resume) || !named_is_gone()) {
+      named_ = read_manifest(world_, c.resume);
+      if (lies_in(named_.folder, c.dir) || !own.info || !own.info->extra.contains("origin")) return false;
+      const nlohmann::json& origin = own.info->extra["origin"];
+      if (!origin.is_object() || origin.value("id", std::string()) != named_.id) return false;
+    }
     if (leads())
       log_.console("this run began with {} and has saved since then: it goes on with its own checkpoints",
                    config_.checkpoint.resume);
     return true;
+  }
+
+  bool named_is_gone() {
+    std::string gone;
+    collectively(world_, [&] {
+      std::error_code none;
+      if (leads() && !fs::is_directory(config_.checkpoint.resume, none)) gone = "gone";
+    });
+    broadcast_bytes(world_, gone, 0);
+    return !gone.empty();
   }
 
   StartPoint from_named() {
@@ -105,7 +119,7 @@ class Restore {
   StartPoint begin_at(const CheckpointInfo& info) {
     StartPoint start;
     start.position = {info.step, info.consumed_samples, info.extra.value("loss", 0.0)};
-    start.saved = same_folder(info.folder.parent_path(), config_.checkpoint.dir);
+    start.saved = lies_in(info.folder, config_.checkpoint.dir);
     start.origin = info.extra.value("origin", nlohmann::json());
     tell(info, "");
     return start;

@@ -32,7 +32,7 @@ struct StartPoint {
 /// so
 ///   that they are not taken for this run's. But a run that began with a checkpoint of another folder and has
 ///   saved since then goes on with its own newest one, so that the same command continues a job that was
-///   stopped.
+///   stopped, also when that folder is gone.
 ///
 /// Changes of the configuration are checked against the three classes (engine/resume.h) and printed. Throws
 /// Error(usage) for refused ones, DamagedCheckpoint for a damaged path. Collective.

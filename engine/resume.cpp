@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "core/fields.h"
@@ -29,7 +30,7 @@ bool starts_with(const std::string& key, std::string_view section) {
   return key.compare(0, section.size(), section) == 0;
 }
 
-ChangeClass classify(const std::string& key) {
+ChangeClass classify(const std::string& key, Architecture architecture) {
   static const char* const free_keys[] = {"name",
                                           "output_dir",
                                           "parallel.",
@@ -49,9 +50,19 @@ ChangeClass classify(const std::string& key) {
   for (const char* free : free_keys)
     if (key == free || (std::string_view(free).back() == '.' && starts_with(key, free)))
       return ChangeClass::free;
-  if (key == "model.hidden_dropout" || key == "model.layer_norm_epsilon" || key == "model.rms_norm_eps")
+  // Of the model, what has no part in the shape of a parameter. Positions have one in gpt2, which learns
+  // them.
+  static const std::set<std::string> shapeless = {"model.hidden_dropout", "model.layer_norm_epsilon",
+                                                  "model.rms_norm_eps", "model.rope_theta"};
+  if (shapeless.count(key) || (key == "model.max_position_embeddings" && architecture == Architecture::llama))
     return ChangeClass::mathematics;
   return starts_with(key, "model.") ? ChangeClass::impossible : ChangeClass::mathematics;
+}
+
+// Keys that say nothing about a model of this architecture.
+std::vector<std::string> unused_keys(Architecture architecture) {
+  if (architecture == Architecture::llama) return {"model.layer_norm_epsilon"};
+  return {"model.rms_norm_eps", "model.rope_theta"};
 }
 
 }  // namespace
@@ -59,20 +70,23 @@ ChangeClass classify(const std::string& key) {
 std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataFingerprints& data_before,
                                             const RunConfig& now, const DataFingerprints& data_now) {
   Flat old_keys, new_keys;
-  // What follows from other keys is not a change of its own: decay_steps defaults to the steps, which are
-  // free, and decay_start to a part of decay_steps.
-  RunConfig was = before;
+  // What follows from other keys is as free as they are: decay_steps defaults to the steps, and decay_start
+  // to a part of decay_steps.
+  std::map<std::string, std::string> follows;
   const auto start_follows = [](const LrScheduleConfig& lr) {
     return lr.decay_start == default_decay_start(lr);
   };
-  const bool steps_follow =
-      was.lr_schedule.decay_steps == was.training.steps && now.lr_schedule.decay_steps == now.training.steps;
-  if (start_follows(was.lr_schedule) && start_follows(now.lr_schedule) && steps_follow)
-    was.lr_schedule.decay_start = now.lr_schedule.decay_start;
-  if (steps_follow) was.lr_schedule.decay_steps = now.lr_schedule.decay_steps;
-  flatten(write_fields(was), "", old_keys);
+  const bool steps_follow = before.lr_schedule.decay_steps == before.training.steps &&
+                            now.lr_schedule.decay_steps == now.training.steps;
+  if (steps_follow) follows["lr_schedule.decay_steps"] = "training.steps";
+  if (steps_follow && start_follows(before.lr_schedule) && start_follows(now.lr_schedule))
+    follows["lr_schedule.decay_start"] = "training.steps";
+  flatten(write_fields(before), "", old_keys);
   flatten(write_fields(now), "", new_keys);
   for (Flat* keys : {&old_keys, &new_keys}) keys->erase("data.train"), keys->erase("data.validation");
+  if (before.model.architecture == now.model.architecture)
+    for (const std::string& key : unused_keys(now.model.architecture))
+      old_keys.erase(key), new_keys.erase(key);
   auto weights = [](const std::vector<DataSource>& sources, const std::string& name, Flat& out) {
     for (size_t i = 0; i < sources.size(); ++i)
       out[fmt::format("data.{}.{}.weight", name, i)] = fmt::format("{}", sources[i].weight);
@@ -89,8 +103,13 @@ std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataF
     const auto a = old_keys.find(key), b = new_keys.find(key);
     const std::string from = a == old_keys.end() ? "(none)" : a->second,
                       to = b == new_keys.end() ? "(none)" : b->second;
-    const bool validation = starts_with(key, "data.validation");  // measures, and changes nothing
-    if (from != to) changes.push_back({key, from, to, validation ? ChangeClass::free : classify(key)});
+    if (from == to) continue;
+    const auto followed = follows.find(key);
+    const bool follower = followed != follows.end(),
+               validation = starts_with(key, "data.validation");  // measures, and changes nothing
+    changes.push_back({key, from, to,
+                       follower || validation ? ChangeClass::free : classify(key, now.model.architecture),
+                       follower ? followed->second : ""});
   }
   return changes;
 }
@@ -104,7 +123,9 @@ std::string describe(const std::vector<ConfigChange>& changes) {
   for (const auto& [kind, title] : classes) {
     std::string lines;
     for (const ConfigChange& c : changes)
-      if (c.kind == kind) lines += fmt::format("    {}: {} -> {}\n", c.key, c.before, c.after);
+      if (c.kind == kind)
+        lines += fmt::format("    {}: {} -> {}{}\n", c.key, c.before, c.after,
+                             c.follows.empty() ? "" : fmt::format(" (follows {})", c.follows));
     if (!lines.empty()) text += fmt::format("  {}\n{}", title, lines);
   }
   return text;

@@ -18,13 +18,14 @@ enum class ChangeClass {
 struct ConfigChange {
   std::string key, before, after;
   ChangeClass kind;
+  std::string follows = {};  ///< the key that this one is derived from, and changes with; else empty
 };
 
 /// Content of the data, by "train.0", "validation.1": a file may move as long as it reads the same.
 using DataFingerprints = std::map<std::string, std::string>;
 
 /// Every key that differs between the configuration a checkpoint was written with and this job's. Data is
-/// compared by content, not by path.
+/// compared by content, not by path; what the architecture does not use is not compared.
 std::vector<ConfigChange> changes_on_resume(const RunConfig& before, const DataFingerprints& data_before,
                                             const RunConfig& now, const DataFingerprints& data_now);
 

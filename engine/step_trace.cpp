@@ -129,7 +129,8 @@ void write_trace(const std::string& path, const Trace& trace, int64_t step, cons
   errno = 0;
   std::ofstream out(path, std::ios::trunc);
   out << file << '\n';
-  check(out.flush().good(), "can't write the trace {}: {}", path, std::strerror(errno));
+  const bool written = out.flush().good();
+  check(written, "can't write the trace {}: {}", path, std::strerror(errno));
 }
 
 MeasuredStep read_traces(const std::string& path) {

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/crc32c.h"
-#include "core/error.h"
 
 namespace triax {
 
@@ -62,17 +59,20 @@ uint32_t masked_crc(const void* data, size_t size) {
   return (crc >> 15 | crc << 17) + 0xa282ead8U;
 }
 
-}  // namespace
-
-TensorBoardFile::TensorBoardFile(const std::string& dir, int64_t first_step) {
+// Makes the folder, too.
+std::string new_file_in(const std::string& dir) {
   std::filesystem::create_directories(dir);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
-  path_ = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", dir,
-                      std::chrono::duration_cast<std::chrono::seconds>(now).count(), host, getpid());
-  file_ = std::fopen(path_.c_str(), "ab");
-  check(file_ != nullptr, "can't open {}: {}", path_, std::strerror(errno));
+  return fmt::format("{}/events.out.tfevents.{:010}.{}.{}", dir,
+                     std::chrono::duration_cast<std::chrono::seconds>(now).count(), host, getpid());
+}
+
+}  // namespace
+
+TensorBoardFile::TensorBoardFile(const std::string& dir, int64_t first_step, AppendFile::Report report)
+    : file_(new_file_in(dir), std::move(report)) {
   std::string version = event_head(0);
   put_bytes(version, 3, "brain.Event:2");
   write(version);
@@ -83,10 +83,6 @@ TensorBoardFile::TensorBoardFile(const std::string& dir, int64_t first_step) {
   put_varint(session, 1);
   put_bytes(start, 7, session);
   write(start);
-}
-
-TensorBoardFile::~TensorBoardFile() {
-  std::fclose(file_);
 }
 
 void TensorBoardFile::append(const StepMetrics& m) {
@@ -108,8 +104,7 @@ void TensorBoardFile::write(const std::string& event) {
   put_raw(record, masked_crc(record.data(), record.size()));
   record += event;
   put_raw(record, masked_crc(event.data(), event.size()));
-  check(std::fwrite(record.data(), 1, record.size(), file_) == record.size() && std::fflush(file_) == 0,
-        "can't write {}: {}", path_, std::strerror(errno));
+  file_.append(record);
 }
 
 }  // namespace triax

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <cstdio>
+#include <cstdint>
 #include <string>
 
+#include "engine/append_file.h"
 #include "engine/metrics.h"
 
 namespace triax {
@@ -12,20 +13,19 @@ namespace triax {
 /// TensorBoard drops steps of older files that it writes again.
 class TensorBoardFile {
  public:
-  /// Makes `dir` and a file in it. `first_step`: steps from here on supersede those of older files.
-  TensorBoardFile(const std::string& dir, int64_t first_step);
-  ~TensorBoardFile();
-  TensorBoardFile(const TensorBoardFile&) = delete;
-  TensorBoardFile& operator=(const TensorBoardFile&) = delete;
-  /// Appends and flushes one step's scalars.
+  /// Makes `dir` and a file in it. `first_step`: steps from here on supersede those of older files. `report`:
+  /// see AppendFile.
+  TensorBoardFile(const std::string& dir, int64_t first_step, AppendFile::Report report);
+  /// Appends one step's scalars, handed to the operating system at once.
   void append(const StepMetrics& metrics);
-  const std::string& path() const { return path_; }
+  /// After the last step: a fault when there are events that still can't be written.
+  void finish() { file_.finish(); }
+  const std::string& path() const { return file_.path(); }
 
  private:
   void write(const std::string& event);
 
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  AppendFile file_;
 };
 
 }  // namespace triax

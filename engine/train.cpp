@@ -15,6 +15,7 @@
 #include "engine/job.h"
 #include "engine/job_data.h"
 #include "engine/metrics.h"
+#include "engine/origin.h"
 #include "engine/plan.h"
 #include "engine/plan_check.h"
 #include "engine/restore.h"
@@ -28,7 +29,6 @@ namespace triax {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -71,6 +71,7 @@ class Run {
   std::string how_to_continue() const;
   StepMetrics one_step(int64_t step);
   double validate();
+  void finish_curves();
   void compare_with_plan();
   void dump_step_batch(int64_t step, const int32_t* rows);
   void begin_trace(int64_t step);
@@ -229,6 +230,14 @@ StepMetrics Run::one_step(int64_t step) {
   return m;
 }
 
+// The last checkpoint has been saved: now or never.
+void Run::finish_curves() {
+  collectively(world_, [&] {
+    if (metrics_) metrics_->finish();
+    if (tensorboard_) tensorboard_->finish();
+  });
+}
+
 // The plan is made by the code that runs, so that a difference is a fault of that code.
 void Run::compare_with_plan() {
   if (plan_check_.steps() == 0) return;
@@ -250,9 +259,10 @@ void Run::begin() {
   folder_.store_job(config_, world_);
   const int64_t steps = config_.training.steps;
   if (leads()) {
-    metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_);
+    const auto report = [this](const std::string& line) { log_.error("{}", line); };
+    metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_, report);
     if (config_.logging.tensorboard && step_ < steps)
-      tensorboard_ = std::make_unique<TensorBoardFile>(folder_.tensorboard_dir(), step_ + 1);
+      tensorboard_ = std::make_unique<TensorBoardFile>(folder_.tensorboard_dir(), step_ + 1, report);
     console_ = std::make_unique<StepConsole>(request_.quiet ? nullptr : stdout, request_.plain, step_ + 1,
                                              steps, config_.logging.interval);
   }
@@ -276,8 +286,8 @@ bool Run::save_if_due() {
 
 std::string Run::how_to_continue() const {
   const std::string& resume = config_.checkpoint.resume;
-  const bool own = fs::path(resume).parent_path() == fs::path(config_.checkpoint.dir);
-  return resume == "never" || own ? "checkpoint.resume: auto continues" : "the same command continues";
+  return resume == "never" || lies_in(resume, config_.checkpoint.dir) ? "checkpoint.resume: auto continues"
+                                                                      : "the same command continues";
 }
 
 Outcome Run::train() {
@@ -305,7 +315,9 @@ Outcome Run::train() {
       if (tensorboard_) tensorboard_->append(metrics);
       console_->step(metrics);
     }
-    if (save_if_due() && step_ < steps) {
+    const bool stop = save_if_due();
+    if (stop) finish_curves();
+    if (stop && step_ < steps) {
       if (leads()) {
         console_->finish();
         console_->say(fmt::format("stopped {} after step {}; {}",

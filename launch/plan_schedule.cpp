@@ -117,7 +117,8 @@ std::string draw_schedule(const SchedulePlan& plan, const ScheduleOptions& optio
   errno = 0;
   std::ofstream file(options.svg, std::ios::trunc);
   file << render_svg(panels, unit);
-  check(file.flush().good(), "can't write {}: {}", options.svg, std::strerror(errno));
+  const bool written = file.flush().good();
+  check(written, "can't write {}: {}", options.svg, std::strerror(errno));
   return told + fmt::format("drawn in {}\n", options.svg);
 }
 

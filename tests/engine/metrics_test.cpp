@@ -1,8 +1,10 @@
 #include "engine/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -31,6 +33,29 @@ std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+void unexpected(const std::string& report) {
+  ADD_FAILURE() << report;
+}
+
+// While it lives, no file of this process grows beyond so many bytes: a disk that is full.
+class FullAt {
+ public:
+  explicit FullAt(size_t bytes) {
+    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit limit{bytes, old_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FullAt() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+
+ private:
+  rlimit old_{};
+  void (*old_handler_)(int) = nullptr;
+};
+
 StepMetrics step(int64_t n) {
   StepMetrics m;
   m.step = n;
@@ -55,12 +80,12 @@ TEST(Metrics, ResumedStepsStandOnceAndTornLinesGo) {
   const Folder folder;
   const std::string path = folder / "metrics.jsonl";
   {
-    MetricsFile file(path, 0);
+    MetricsFile file(path, 0, unexpected);
     for (int n = 1; n <= 5; ++n) file.append(step(n));
   }
   std::ofstream(path, std::ios::app) << "{\"step\":6,\"lo";  // died while writing
   {
-    MetricsFile file(path, 3);
+    MetricsFile file(path, 3, unexpected);
     file.append(step(4));
   }
   std::ifstream in(path);
@@ -69,12 +94,92 @@ TEST(Metrics, ResumedStepsStandOnceAndTornLinesGo) {
   EXPECT_EQ(steps, (std::vector<int>{1, 2, 3, 4}));
 }
 
+TEST(Metrics, AFullDiskCostsNoLineAndTearsNone) {
+  const Folder folder;
+  const std::string path = folder / "metrics.jsonl";
+  std::vector<std::string> reports;
+  std::string expected, complaint;
+  {
+    MetricsFile file(path, 0, [&](const std::string& report) { reports.push_back(report); });
+    const auto append = [&](int n) {
+      file.append(step(n));
+      expected += to_json_line(step(n)) + '\n';
+    };
+    append(1);
+    const std::string first = expected;
+    {
+      const FullAt full(first.size() + 10);
+      append(2);
+      EXPECT_EQ(content(path), first);
+      append(3);
+      EXPECT_EQ(content(path), first);
+    }
+    EXPECT_EQ(reports.size(), 1U);
+    append(4);
+    EXPECT_EQ(content(path), expected);
+    {
+      const FullAt full(expected.size());
+      append(5);
+      errno = EACCES;  // an older failure's
+      try {
+        file.finish();
+      } catch (const Error& error) {
+        complaint = error.what();
+      }
+    }
+    file.finish();
+    EXPECT_EQ(content(path), expected);
+    {
+      const FullAt full(expected.size());
+      append(6);
+    }
+  }  // as when a fault ends the run
+  EXPECT_EQ(content(path), expected);
+  ASSERT_EQ(reports.size(), 3U);  // one for each time that the disk was full
+  EXPECT_NE(reports[0].find(path + ": File too large"), std::string::npos) << reports[0];
+  EXPECT_NE(complaint.find(path + ": File too large"), std::string::npos) << complaint;
+}
+
+TEST(Metrics, ReasonsAreThoseOfTheFailure) {
+  const Folder folder;
+  const std::string path = folder / "metrics.jsonl";
+  MetricsFile(path, 0, unexpected).append(step(1));
+  std::filesystem::create_symlink("/dev/full", path + ".new");
+  errno = EACCES;  // an older failure's
+  try {
+    MetricsFile(path, 1, unexpected);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TensorBoard, AFullDiskCostsNoEvent) {
+  const Folder folder;
+  int reports = 0;
+  std::string whole, after;
+  for (const bool full : {false, true}) {
+    TensorBoardFile file(folder / (full ? "full" : "free"), 1, [&](const std::string&) { ++reports; });
+    file.append(step(1));
+    {
+      const FullAt limit(full ? content(file.path()).size() + 7 : 1000000);
+      file.append(step(2));
+    }
+    file.append(step(3));
+    file.finish();
+    (full ? after : whole) = content(file.path());
+  }
+  EXPECT_EQ(reports, 1);
+  EXPECT_EQ(after.size(), whole.size());
+  EXPECT_EQ(after.substr(0, 12), whole.substr(0, 12));
+}
+
 // The framing that TensorBoard checks: length, its masked CRC, payload, its masked CRC.
 TEST(TensorBoard, RecordsAreFramedAndChecksummed) {
   const Folder folder;
   std::string path;
   {
-    TensorBoardFile file(folder / "tensorboard", 3);
+    TensorBoardFile file(folder / "tensorboard", 3, unexpected);
     file.append(step(3));
     path = file.path();
   }
@@ -128,7 +233,7 @@ TEST(Resume, ChangesHaveThreeClasses) {
   EXPECT_THROW(check_changes(changes_on_resume(before, {}, now, {}), true), Error);
 }
 
-TEST(Resume, WhatFollowsFromTheStepsIsNoChangeOfItsOwn) {
+TEST(Resume, WhatFollowsFromTheStepsIsAsFreeAndListed) {
   RunConfig before, now;
   before.lr_schedule.name = now.lr_schedule.name = "wsd";
   const auto derive = [](RunConfig& c, int64_t steps) {
@@ -137,12 +242,40 @@ TEST(Resume, WhatFollowsFromTheStepsIsNoChangeOfItsOwn) {
   };
   derive(before, 100);
   derive(now, 200);
-  const auto changes = changes_on_resume(before, {}, now, {});
-  ASSERT_EQ(changes.size(), 1U);
-  EXPECT_EQ(changes[0].key, "training.steps");
-  EXPECT_EQ(changes[0].kind, ChangeClass::free);
+  EXPECT_EQ(describe(changes_on_resume(before, {}, now, {})),
+            "  free, how it is computed:\n"
+            "    lr_schedule.decay_start: 90 -> 180 (follows training.steps)\n"
+            "    lr_schedule.decay_steps: 100 -> 200 (follows training.steps)\n"
+            "    training.steps: 100 -> 200\n");
   now.lr_schedule.decay_start = 50;  // written down
   EXPECT_THROW(check_changes(changes_on_resume(before, {}, now, {}), false), Error);
+}
+
+TEST(Resume, OnlyShapesAreImpossibleAndOnlyWhatTheArchitectureUsesCounts) {
+  const auto kinds = [](Architecture architecture, auto change) {
+    RunConfig before, now;
+    before.model.architecture = now.model.architecture = architecture;
+    change(now.model);
+    std::vector<ChangeClass> out;
+    for (const ConfigChange& c : changes_on_resume(before, {}, now, {})) out.push_back(c.kind);
+    return out;
+  };
+  using Kinds = std::vector<ChangeClass>;
+  const Kinds none, mathematics{ChangeClass::mathematics}, impossible{ChangeClass::impossible};
+  constexpr auto gpt2 = Architecture::gpt2, llama = Architecture::llama;
+  const auto positions = [](ModelConfig& m) { m.max_position_embeddings = 99; };
+  const auto theta = [](ModelConfig& m) { m.rope_theta = 5e5; };
+  const auto rms = [](ModelConfig& m) { m.rms_norm_eps = 1e-6; };
+  const auto layer_norm = [](ModelConfig& m) { m.layer_norm_epsilon = 1e-6; };
+  EXPECT_EQ(kinds(llama, positions), mathematics);
+  EXPECT_EQ(kinds(gpt2, positions), impossible);  // learned
+  EXPECT_EQ(kinds(llama, theta), mathematics);
+  EXPECT_EQ(kinds(gpt2, theta), none);
+  EXPECT_EQ(kinds(llama, rms), mathematics);
+  EXPECT_EQ(kinds(gpt2, rms), none);
+  EXPECT_EQ(kinds(llama, layer_norm), none);
+  EXPECT_EQ(kinds(gpt2, layer_norm), mathematics);
+  EXPECT_EQ(kinds(llama, [](ModelConfig& m) { m.vocab_size = 3; }), impossible);
 }
 
 TEST(Resume, ChangesAreListedByClass) {

@@ -131,6 +131,18 @@ TEST_F(Report, ALongRunKeepsItsSpikesInAPictureOfBoundedSize) {
   EXPECT_NE(svg, loss_svg(run));
 }
 
+TEST_F(Report, AFullDiskIsTheReasonGiven) {
+  write_curve(2);
+  fs::create_symlink("/dev/full", run_ / "loss.svg");
+  std::ostringstream out;
+  try {
+    report(run_.string(), out);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Report, NamesAreEscaped) {
   write("job.yaml", "name: 'a<b>&\"c\"'\n");
   write_curve(2);

@@ -140,6 +140,15 @@ std::string refusal(const fs::path& path) {
   return "accepted";
 }
 
+TEST_F(StepTraceTest, AFullDiskIsTheReasonGiven) {
+  try {
+    write_trace("/dev/full", Trace(), 1, grid_of(job("1f1b", 1)), 0, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(StepTraceTest, WhatIsMissingOrBrokenIsNamed) {
   EXPECT_NE(refusal(dir_).find("holds no traces"), std::string::npos);
   train_traced(job("gpipe", 1));

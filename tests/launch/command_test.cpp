@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -339,6 +340,48 @@ TEST_F(CommandTest, ACheckpointThatCannotBeSavedIsAFault) {
     EXPECT_NE(r.err.find("triax: error: rank 0: checkpoint/"), std::string::npos) << r.err;
     EXPECT_NE(r.err.find((dir_ / "run" / "checkpoints").string() + ": "), std::string::npos) << r.err;
   }
+}
+
+TEST_F(CommandTest, ADiskThatIsFullForAWhileEndsNoJobAndCostsNoLine) {
+  const auto handler = signal(SIGXFSZ, SIG_IGN);  // also in the child
+  const pid_t child =
+      start({"train", "job.yaml", "--set", "training.steps=1000000", "--set", "logging.interval=1000000"});
+  signal(SIGXFSZ, handler);
+  wait_for_steps(40);
+  rlimit free{};
+  prlimit(child, RLIMIT_FSIZE, nullptr, &free);
+  const rlimit full{fs::file_size(dir_ / "run" / "metrics.jsonl") + 5, free.rlim_max};
+  ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &full, nullptr), 0);
+  const auto told = [&] {
+    return read(dir_ / "err").find("metrics.jsonl: File too large") != std::string::npos;
+  };
+  for (int i = 0; i < 3000 && !told(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(told());
+  std::this_thread::sleep_for(200ms);
+  ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &free, nullptr), 0);
+  wait_for_steps(steps() + 10);
+  kill(child, SIGTERM);
+  const Result r = finish(child);
+  EXPECT_EQ(r.status, 75) << r.err;
+  std::istringstream lines(read(dir_ / "run" / "metrics.jsonl"));
+  int step = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ASSERT_EQ(nlohmann::json::parse(line)["step"], ++step);
+  }
+  EXPECT_GT(step, 50);
+}
+
+TEST_F(CommandTest, ASecondJobInTheFolderIsRefusedAndAKilledOneIsNot) {
+  const pid_t child = start({"train", "job.yaml", "--set", "training.steps=1000000"});
+  wait_for_steps(2);
+  const Result second = run({"train", "job.yaml"});
+  EXPECT_EQ(second.status, 2) << second.err;
+  EXPECT_NE(second.err.find((dir_ / "run").string() + ": another job is running"), std::string::npos)
+      << second.err;
+  kill(child, SIGKILL);
+  finish(child);
+  const Result next = run({"train", "job.yaml"});
+  EXPECT_EQ(next.status, 0) << next.err;
 }
 
 TEST_F(CommandTest, AFaultExitsWith1AndNamesTheRank) {

@@ -80,6 +80,14 @@ TEST(PlanSchedule, PicturesAreWritten) {
   EXPECT_NE(svg.str().find(">stage 7, keeps 8, idle 15.9 %<"), std::string::npos);
   options.svg = "/nowhere/at/all.svg";
   EXPECT_THROW(plan_schedule_alone(options, true), Error);
+  options = {.name = "gpipe", .stages = 2, .micro_batches = 2};
+  options.svg = "/dev/full";
+  try {
+    plan_schedule_alone(options, true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();
+  }
 }
 
 TEST(PlanSchedule, RefusalsSayWhatIsWanted) {

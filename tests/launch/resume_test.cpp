@@ -140,6 +140,58 @@ TEST_F(JobTest, AnotherRunsWeightsStartARunThatTheSameCommandContinues) {
   EXPECT_EQ(tensors("tuned", 5), tensors("whole", 5));
 }
 
+// A grid of one rank.
+const char* const alone =
+    "--ranks 1 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=1 --set training.steps=";
+
+TEST_F(JobTest, ARunGoesOnWithoutTheCheckpointThatItBeganWith) {
+  ASSERT_EQ(triax("base", alone + std::string("2")), 0) << output("base");
+  const std::string command =
+      " --set checkpoint.resume=base/checkpoints/step-00000002 --set checkpoint.load=weights";
+  ASSERT_EQ(triax("tuned", alone + ("2" + command)), 0) << output("tuned");
+  fs::remove_all(dir_ / "base");
+  ASSERT_EQ(triax("tuned", alone + ("4" + command)), 0) << output("tuned");
+  EXPECT_NE(output("tuned").find("it goes on with its own checkpoints"), std::string::npos)
+      << output("tuned");
+  EXPECT_EQ(metrics("tuned").size(), 4U);
+  // Another run did not begin there, nor this one elsewhere.
+  EXPECT_EQ(triax("other", alone + ("4" + command)), 2);
+  EXPECT_NE(output("other").find("no such folder"), std::string::npos) << output("other");
+  EXPECT_EQ(triax("tuned", alone + std::string("5 --set checkpoint.resume=base/checkpoints/step-00000001")),
+            2);
+}
+
+TEST_F(JobTest, ARunDoesNotBeginAnewOverItsOwnCheckpoint) {
+  ASSERT_EQ(triax("run", alone + std::string("2")), 0) << output("run");
+  const std::string own = " --set checkpoint.resume=run/checkpoints/step-00000002";
+  EXPECT_EQ(triax("run", alone + ("4" + own) + " --set checkpoint.load=weights"), 2);
+  EXPECT_NE(output("run").find("give this run an output_dir of its own"), std::string::npos) << output("run");
+  EXPECT_TRUE(fs::exists(checkpoint("run", 2)));
+  EXPECT_EQ(triax("run", alone + ("4" + own)), 0) << output("run");  // whole: going on
+}
+
+TEST_F(JobTest, ARunsFolderIsNoCheckpointButNamesThem) {
+  ASSERT_EQ(triax("run", alone + std::string("2")), 0) << output("run");
+  for (const char* folder : {"run", "run/checkpoints"}) {
+    EXPECT_EQ(triax("next", alone + std::string("4 --set checkpoint.resume=") + folder), 2) << folder;
+    for (const int64_t step : {0, 2})
+      EXPECT_NE(output("next").find(checkpoint("run", step).string()), std::string::npos) << output("next");
+  }
+}
+
+TEST_F(JobTest, ALinkedCheckpointOfTheRunIsItsOwn) {
+  ASSERT_EQ(triax("run", alone + std::string("2")), 0) << output("run");
+  fs::create_directory_symlink(dir_ / "run/checkpoints", dir_ / "folder");
+  fs::create_directory_symlink(checkpoint("run", 2), dir_ / "step");
+  for (const char* link : {"folder/step-00000002", "step"}) {
+    EXPECT_EQ(triax("run", alone + std::string("1000000 --set training.stop_after_minutes=0.001 ") +
+                               "--set checkpoint.resume=" + link),
+              75)
+        << output("run");
+    EXPECT_NE(output("run").find("checkpoint.resume: auto continues"), std::string::npos) << output("run");
+  }
+}
+
 TEST_F(JobTest, StoppedAtAnyStepAndResumedIsBitIdenticalInTheBackgroundOrNot) {
   ASSERT_EQ(triax("whole", ""), 0) << output("whole");
   for (const char* async : {"true", "false"}) {
