@@ -129,6 +129,16 @@ TEST(Verify, SaysWhatDiffersFirst) {
   EXPECT_NE(text.find("rank 3, step 1: tp all_reduce"), std::string::npos) << text;
 }
 
+// All gradients are 0 then, and so is the sum that errors are relative to.
+TEST(Verify, AModelOfZerosAgreesWithItself) {
+  RunConfig job = large_job(Architecture::llama);
+  job.model.initializer_range = 0;
+  job.training.global_batch_size = 4 * 2 * 2;
+  const VerifyReport report = verify(job);
+  EXPECT_TRUE(report.agrees()) << to_text(report);
+  for (const VerifyReport::Gradient& g : report.gradients) EXPECT_EQ(g.error, 0) << g.name;
+}
+
 TEST(Verify, NothingComparedIsNoAgreement) {
   EXPECT_FALSE(VerifyReport().agrees());
 }
