@@ -40,7 +40,9 @@ std::string table(const RunReport& run) {
          row("gradient norm", run.grad_norm, "{:.4f}", Best::none) +
          row("learning rate", run.learning_rate, "{:.3e}", Best::none) +
          row("tokens/s", run.tokens_per_second, "{:.0f}", Best::highest) +
-         row("TFLOP/s per rank", run.tflops, "{:.4f}", Best::highest);
+         row("TFLOP/s per rank", run.tflops, "{:.4f}", Best::highest) +
+         row("exposed comm. (s)", run.exposed_seconds, "{:.6f}", Best::lowest) +
+         row("hidden comm. (s)", run.hidden_seconds, "{:.6f}", Best::none);
 }
 
 std::string headline(const RunReport& run) {

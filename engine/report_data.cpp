@@ -86,6 +86,8 @@ RunReport read_run(const std::string& run_dir) {
     add_point(run.learning_rate, step, object, "lr");
     add_point(run.tokens_per_second, step, object, "tokens_per_second");
     add_point(run.tflops, step, object, "tflops");
+    add_point(run.exposed_seconds, step, object, "exposed_seconds");
+    add_point(run.hidden_seconds, step, object, "hidden_seconds");
     run.last_step = step;
     run.tokens = static_cast<int64_t>(number_of(object, "tokens"));
     run.seconds += number_of(object, "step_seconds");

@@ -20,6 +20,7 @@ struct RunReport {
   int64_t peak_bytes = 0;
   int64_t skipped_lines = 0;  ///< lines in the middle of the file that are not a step's object
   Curve loss, validation_loss, grad_norm, learning_rate, tokens_per_second, tflops;
+  Curve exposed_seconds, hidden_seconds;  ///< of communication, rank 0's
 };
 
 /// Reads `run_dir`/metrics.jsonl and, where it is there, job.yaml. Throws Error(usage) when no step is

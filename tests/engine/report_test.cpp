@@ -92,6 +92,16 @@ TEST_F(Report, LastAndBestValuesAreThoseOfTheFile) {
   EXPECT_NE(out.find("picture: " + (run_ / "loss.svg").string()), std::string::npos) << out;
 }
 
+TEST_F(Report, CommunicationIsThereWhenTheMetricsHaveIt) {
+  write("metrics.jsonl", line(1, 2));
+  EXPECT_EQ(text().find("comm."), std::string::npos);
+  write("metrics.jsonl", line(2, 2, R"(,"exposed_seconds":0.0125,"hidden_seconds":0.25)"));
+  write("metrics.jsonl", line(3, 2, R"(,"exposed_seconds":0.015,"hidden_seconds":0.5)"));
+  const std::string out = text();
+  EXPECT_NE(out.find("exposed comm. (s)     0.015000 (3)          0.012500 (2)"), std::string::npos) << out;
+  EXPECT_NE(out.find("hidden comm. (s)      0.500000 (3)\n"), std::string::npos) << out;
+}
+
 TEST_F(Report, PictureHoldsEveryPointAtItsPlace) {
   write_curve(40);
   text();
