@@ -42,13 +42,24 @@ void resolve_defaults(RunConfig& c, const FieldReport& report) {
   if (lr.name == "wsd" && !report.has("lr_schedule.decay_start")) lr.decay_start = default_decay_start(lr);
 }
 
+// Nobody chose the grid: rules about its degrees would judge one that nobody asked for.
+void leave_out_grid(FieldReport& report) {
+  report.bad.insert({"parallel.tensor", "parallel.pipeline", "parallel.data"});
+}
+
 // tensor and pipeline auto: those of the quickest grid that fits; 1 without a number of ranks. Needs a job
 // without other problems.
-void resolve_grid(RunConfig& c, const JobRanks& ranks, int asked, std::vector<std::string>& problems) {
+void resolve_grid(RunConfig& c, const JobRanks& ranks, int asked, FieldReport& report) {
   ParallelConfig& p = c.parallel;
   if (p.tensor && p.pipeline) return;
+  std::vector<std::string>& problems = report.problems;
   GridSearch found;
-  if (asked && ranks.launched && p.cluster.empty())
+  if (asked && !ranks.device.empty())
+    problems.push_back(fmt::format(
+        "parallel: tensor or pipeline auto takes the quickest grid of a cluster, of which --device "
+        "{} tells too little; give --cluster FILE whose device is {}, or tensor and pipeline",
+        ranks.device, ranks.device));
+  else if (asked && ranks.launched && p.cluster.empty())
     problems.push_back(
         "parallel: tensor or pipeline auto under a launcher needs parallel.cluster, a file that describes "
         "the "
@@ -73,6 +84,7 @@ void resolve_grid(RunConfig& c, const JobRanks& ranks, int asked, std::vector<st
         fmt::format("parallel: no division of {} ranks is legal with the job's other keys, for example: {}",
                     asked, found.first_refusal));
   }
+  if (asked && !problems.empty()) leave_out_grid(report);
   if (p.tensor == 0) p.tensor = 1;
   if (p.pipeline == 0) p.pipeline = 1;
 }
@@ -113,8 +125,13 @@ RunConfig load_job(const std::vector<std::string>& files, const std::vector<std:
     if (!ranks.cluster.empty()) config.parallel.cluster = ranks.cluster;
     resolve_defaults(config, report);
     resolve_paths(config);
-    resolve_grid(config, ranks, asked, report.problems);
-    resolve_data(config.parallel, asked);
+    if (ranks.leave_grid_open) {
+      config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 0;
+      leave_out_grid(report);
+    } else {
+      resolve_grid(config, ranks, asked, report);
+      resolve_data(config.parallel, asked);
+    }
     check_legal(config, asked, from, report);
     check_files(config, report);
     for (std::string& sentence : unsupported(config)) report.problems.push_back(std::move(sentence));

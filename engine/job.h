@@ -13,6 +13,9 @@ struct JobRanks {
   int launched = 0;          ///< processes that mpirun or srun started; 0: none
   int requested = 0;         ///< --ranks; 0: not given
   std::string cluster = {};  ///< --cluster, over the job's parallel.cluster; empty: not given
+  std::string device = {};   ///< --device, which says too little to choose a grid by; empty: not given
+  /// For a search of grids: tensor, pipeline and data stay 0, rules that depend on them are left out.
+  bool leave_grid_open = false;
 };
 
 /// Reads a job: files merged left to right, then the `key=value` sets; defaults, paths and `data: auto` are

@@ -21,6 +21,12 @@ std::string values(int64_t limit, const std::function<bool(int64_t)>& fits) {
   return text.empty() ? "nothing" : text;
 }
 
+// The multiples of `unit` next to `value`, "96 or 144".
+std::string multiples_near(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit;
+  return fmt::format("{}{}", below > 0 ? fmt::format("{} or ", below) : "", below + unit);
+}
+
 // One report of broken rules; a rule counts only when all keys that it is about are sound.
 class Rules {
  public:
@@ -42,7 +48,13 @@ class Rules {
   void broken(fmt::format_string<Args...> text, Args&&... args) {
     report_.problems.push_back(fmt::format(text, std::forward<Args>(args)...));
   }
+  bool tensor_fits(int64_t t) const;
   std::string tensor_values() const;
+  bool data_fits(int64_t d) const;
+  std::string stage_values(int64_t ranks) const;
+  std::string heads_values() const;
+  std::string virtual_values() const;
+  std::string sequence_values() const;
 
   const RunConfig& c;
   FieldReport& report_;
@@ -54,21 +66,49 @@ constexpr auto tensor_key = "parallel.tensor", pipeline_key = "parallel.pipeline
                layers_key = "model.num_hidden_layers", virtual_key = "parallel.virtual_stages",
                schedule_key = "parallel.schedule", global_key = "training.global_batch_size",
                micro_key = "training.micro_batch_size", sequence_key = "training.sequence_length",
-               architecture_key = "model.architecture";
+               architecture_key = "model.architecture", positions_key = "model.max_position_embeddings";
 
 bool tensor_fits_kv(int64_t tensor, int64_t kv) {
   return kv % tensor == 0 || (kv && tensor % kv == 0);
 }
 
-// What fits heads, key-value heads and width at once, leaving out what is not known.
-std::string Rules::tensor_values() const {
+// Whether heads, key-value heads and width allow it at once, leaving out what is not known.
+bool Rules::tensor_fits(int64_t t) const {
   const auto& m = c.model;
-  const bool heads = sound({heads_key}), kv = sound({kv_key, heads_key}), width = sound({width_key});
-  const int64_t limit = heads ? m.num_attention_heads : m.intermediate_size;
-  return values(limit, [&](int64_t t) {
-    return (!heads || m.num_attention_heads % t == 0) && (!kv || tensor_fits_kv(t, m.num_key_value_heads)) &&
-           (!width || m.intermediate_size % t == 0);
+  return (!sound({heads_key}) || m.num_attention_heads % t == 0) &&
+         (!sound({kv_key, heads_key}) || tensor_fits_kv(t, m.num_key_value_heads)) &&
+         (!sound({width_key}) || m.intermediate_size % t == 0);
+}
+
+std::string Rules::tensor_values() const {
+  const int64_t limit = sound({heads_key}) ? c.model.num_attention_heads : c.model.intermediate_size;
+  return values(limit, [&](int64_t t) { return tensor_fits(t); });
+}
+
+// Whether the global batch divides among so many data ranks; unjudged where it is unknown or never does.
+bool Rules::data_fits(int64_t d) const {
+  const auto& t = c.training;
+  return !sound({global_key, micro_key}) || t.global_batch_size % t.micro_batch_size != 0 ||
+         t.global_batch_size % (t.micro_batch_size * d) == 0;
+}
+
+// tensor * pipeline that leave a data degree which the batch allows.
+std::string Rules::stage_values(int64_t ranks) const {
+  return values(ranks, [&](int64_t x) { return ranks % x == 0 && data_fits(ranks / x); });
+}
+
+// Numbers of heads that hidden size, architecture, key-value heads and tensor allow; without any, hidden
+// sizes for the heads there are.
+std::string Rules::heads_values() const {
+  const auto& m = c.model;
+  const bool kv = sound({kv_key}) && report_.has(kv_key), tensor = sound({tensor_key});
+  const bool even = sound({architecture_key}) && m.architecture == Architecture::llama;
+  const std::string heads = values(m.hidden_size, [&](int64_t x) {
+    return m.hidden_size % x == 0 && (!even || m.hidden_size / x % 2 == 0) &&
+           (!kv || x % m.num_key_value_heads == 0) && (!tensor || x % c.parallel.tensor == 0);
   });
+  if (heads != "nothing") return "num_attention_heads can be " + heads;
+  return "hidden_size can be " + multiples_near(m.hidden_size, (even ? 2 : 1) * m.num_attention_heads);
 }
 
 void Rules::ranks(int ranks, const std::string& from) {
@@ -80,16 +120,14 @@ void Rules::ranks(int ranks, const std::string& from) {
         "parallel.data: auto needs ranks divisible by tensor * pipeline = {} * {} = {}, but {} gives {} "
         "ranks; "
         "ranks can be {}, {}, {}, ...; tensor * pipeline can be {}",
-        p.tensor, p.pipeline, stage, from, ranks, stage, 2 * stage, 3 * stage,
-        values(ranks, [&](int64_t x) { return ranks % x == 0; }));
+        p.tensor, p.pipeline, stage, from, ranks, stage, 2 * stage, 3 * stage, stage_values(ranks));
   } else if (stage * p.data > (1 << 20)) {
     broken("parallel: tensor * pipeline * data = {} * {} * {} = {} ranks; at most 1048576 can be numbered",
            p.tensor, p.pipeline, p.data, stage * p.data);
   } else if (ranks != 0 && stage * p.data != ranks) {
-    const std::string fitting = ranks % stage == 0
+    const std::string fitting = ranks % stage == 0 && data_fits(ranks / stage)
                                     ? fmt::format("parallel.data can be {} or auto", ranks / stage)
-                                    : fmt::format("tensor * pipeline can be {}",
-                                                  values(ranks, [&](int64_t x) { return ranks % x == 0; }));
+                                    : fmt::format("tensor * pipeline can be {}", stage_values(ranks));
     broken(
         "parallel: tensor * pipeline * data = {} * {} * {} = {} ranks, but {} gives {}; {}, or the number of "
         "ranks {}",
@@ -120,18 +158,14 @@ void Rules::heads() {
   if (!sound({heads_key})) return;
   const int64_t a = m.num_attention_heads;
   if (sound({hidden_key}) && m.hidden_size % a != 0)
-    broken(
-        "model.hidden_size: {} is not divisible by model.num_attention_heads: {}; num_attention_heads can be "
-        "{}",
-        m.hidden_size, a, values(m.hidden_size, [&](int64_t x) { return m.hidden_size % x == 0; }));
+    broken("model.hidden_size: {} is not divisible by model.num_attention_heads: {}; {}", m.hidden_size, a,
+           heads_values());
   else if (sound({hidden_key, architecture_key}) && m.architecture == Architecture::llama &&
            m.hidden_size / a % 2 != 0)
     broken(
         "model.hidden_size: {} / num_attention_heads: {} is a head size of {}, which must be even for llama "
-        "(rotary positions turn pairs); num_attention_heads can be {}",
-        m.hidden_size, a, m.hidden_size / a, values(m.hidden_size, [&](int64_t x) {
-          return m.hidden_size % x == 0 && m.hidden_size / x % 2 == 0;
-        }));
+        "(rotary positions turn pairs); {}",
+        m.hidden_size, a, m.hidden_size / a, heads_values());
   if (!sound({kv_key, architecture_key}) || !report_.has(kv_key)) return;
   const int64_t kv = m.num_key_value_heads;
   if (m.architecture == Architecture::gpt2 && kv != a)
@@ -145,6 +179,15 @@ void Rules::heads() {
         "num_key_value_heads "
         "can be {}",
         a, kv, values(a, [&](int64_t x) { return a % x == 0; }));
+}
+
+// Beside 1f1b, for interleaved: two or more chunks per rank, each of a layer at least.
+std::string Rules::virtual_values() const {
+  if (!sound({pipeline_key, layers_key})) return "virtual_stages can be 2 or more, or the schedule 1f1b";
+  const int64_t most = c.model.num_hidden_layers / c.parallel.pipeline;
+  if (most < 2) return "the schedule can be 1f1b";
+  return fmt::format("virtual_stages can be {}, or the schedule 1f1b",
+                     most == 2 ? "2" : fmt::format("2 to {}", most));
 }
 
 void Rules::pipeline() {
@@ -163,9 +206,8 @@ void Rules::pipeline() {
   }
   if (!sound({schedule_key, virtual_key})) return;
   if (p.schedule == "interleaved" && p.virtual_stages == 1)
-    broken(
-        "parallel.schedule: interleaved needs more than one chunk per rank, virtual_stages is 1; "
-        "virtual_stages can be 2 or more, or the schedule 1f1b");
+    broken("parallel.schedule: interleaved needs more than one chunk per rank, virtual_stages is 1; {}",
+           virtual_values());
   if (p.schedule != "interleaved" && p.virtual_stages > 1)
     broken(
         "parallel.virtual_stages: {} belongs to schedule interleaved, the schedule is {}; virtual_stages can "
@@ -178,30 +220,43 @@ void Rules::batch() {
   const auto& t = c.training;
   const int64_t data = c.parallel.data, per_turn = t.micro_batch_size * data;
   if (t.global_batch_size % per_turn != 0) {
-    const int64_t below = t.global_batch_size / per_turn * per_turn;
     broken(
         "training.global_batch_size: {} is not a multiple of micro_batch_size * parallel.data = {} * {} = "
         "{}; "
-        "global_batch_size can be {}{}, or micro_batch_size * data can be {}",
+        "global_batch_size can be {}, or micro_batch_size * data can be {}",
         t.global_batch_size, t.micro_batch_size, data, per_turn,
-        below > 0 ? fmt::format("{} or ", below) : "", below + per_turn,
+        multiples_near(t.global_batch_size, per_turn),
         values(t.global_batch_size, [&](int64_t x) { return t.global_batch_size % x == 0; }));
     return;
   }
   const int64_t micro_batches = t.global_batch_size / per_turn;
+  const bool chunks = sound({virtual_key, layers_key});
   if (sound({pipeline_key, schedule_key}) && c.parallel.schedule == "interleaved" &&
       micro_batches % c.parallel.pipeline != 0)
     broken(
         "parallel.schedule: interleaved needs the {} micro-batches (global_batch_size / (micro_batch_size * "
         "data)) divisible by parallel.pipeline: {}; pipeline can be {}",
-        micro_batches, c.parallel.pipeline,
-        values(micro_batches, [&](int64_t x) { return micro_batches % x == 0; }));
+        micro_batches, c.parallel.pipeline, values(micro_batches, [&](int64_t x) {
+          return micro_batches % x == 0 &&
+                 (!chunks || x * c.parallel.virtual_stages <= c.model.num_hidden_layers);
+        }));
+}
+
+// For sequence_parallel: what divides the sequence and fits the model; without any, the sequence lengths that
+// the tensor degree divides.
+std::string Rules::sequence_values() const {
+  const int64_t s = c.training.sequence_length, t = c.parallel.tensor;
+  const std::string tensor = values(s, [&](int64_t x) { return x > 1 && s % x == 0 && tensor_fits(x); });
+  if (tensor != "nothing") return "tensor can be " + tensor;
+  const bool above = !sound({positions_key}) || (s / t + 1) * t <= c.model.max_position_embeddings;
+  if (above) return "sequence_length can be " + multiples_near(s, t);
+  return s < t ? "sequence_parallel can be false" : fmt::format("sequence_length can be {}", s / t * t);
 }
 
 void Rules::sequence() {
   const int64_t s = c.training.sequence_length, t = c.parallel.tensor;
   if (!sound({sequence_key})) return;
-  if (sound({"model.max_position_embeddings"}) && s > c.model.max_position_embeddings)
+  if (sound({positions_key}) && s > c.model.max_position_embeddings)
     broken(
         "training.sequence_length: {} is more than model.max_position_embeddings: {}; sequence_length can be "
         "1 "
@@ -215,9 +270,8 @@ void Rules::sequence() {
   else if (s % t != 0)
     broken(
         "training.sequence_length: {} is not divisible by parallel.tensor: {}, which sequence_parallel "
-        "needs; "
-        "tensor can be {}",
-        s, t, values(s, [&](int64_t x) { return x > 1 && s % x == 0; }));
+        "needs; {}",
+        s, t, sequence_values());
 }
 
 void Rules::options() {

@@ -23,8 +23,8 @@ struct JobArguments {
 
 /// What `triax plan` is told about schedules.
 struct ScheduleOptions {
-  std::string name;  ///< of a schedule without a job; empty: the job's
-  int stages = 0, micro_batches = 0, virtual_stages = 1;
+  std::string name;                                       ///< of a schedule without a job; empty: the job's
+  int stages = 0, micro_batches = 0, virtual_stages = 0;  ///< 0: not told
   std::string times;  ///< "F,B,W" or "F,B,W,C" in milliseconds; empty: not told
   std::string svg;    ///< file for the picture
   std::string trace;  ///< folder of a measured step to be drawn beside it

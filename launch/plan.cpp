@@ -109,6 +109,8 @@ void print_fit(const PlanAnswers& answers, const JobPlan& plan) {
         static_cast<double>(parameter_count(m)) / 1e9, m.num_hidden_layers, m.hidden_size,
         m.num_attention_heads, m.intermediate_size,
         gib(static_cast<double>(bytes_on(plan_job(c), *answers.device))));
+  } else if (answers.largest_asked) {
+    fmt::print("no model of this family fits\n");
   }
 }
 
@@ -144,18 +146,54 @@ void print_search(const GridSearch& search, const ClusterConfig& cluster, int ra
       "part of the step that is alpha (rings of n ranks: 2(n-1) alpha for each all-reduce).\n");
 }
 
-// The job with its grid left open, for the search.
-std::vector<std::string> with_open_grid(std::vector<std::string> sets) {
-  for (const char* key : {"tensor", "pipeline", "data"}) sets.push_back(fmt::format("parallel.{}=auto", key));
-  return sets;
+// An option of the command line, and whether it was given.
+struct Given {
+  const char* option;
+  bool given;
+};
+
+// What would be ignored is refused.
+void refuse(const std::vector<Given>& options, const std::string& why) {
+  std::vector<std::string> given;
+  for (const Given& o : options)
+    if (o.given) given.emplace_back(o.option);
+  if (!given.empty()) fail_usage("{}: {}", fmt::join(given, ", "), why);
+}
+
+void refuse_what_goes_unused(const PlanOptions& o) {
+  const ScheduleOptions& s = o.schedule;
+  if (o.job.files.empty()) {
+    refuse(
+        {{"--ranks", o.job.ranks != 0},
+         {"--set", !o.job.sets.empty()},
+         {"--device", !o.device.empty()},
+         {"--cluster", !o.cluster.empty()},
+         {"--search", o.search},
+         {"--largest", o.largest}},
+        "belongs to a job, and --schedule without a job has none; give JOB.yaml in place of --schedule, or "
+        "leave it out");
+    return;
+  }
+  refuse({{"--schedule", !s.name.empty()},
+          {"--stages", s.stages != 0},
+          {"--micro-batches", s.micro_batches != 0},
+          {"--virtual-stages", s.virtual_stages != 0}},
+         "is for a schedule without a job; with one say --set parallel.schedule, parallel.pipeline, "
+         "training.global_batch_size or parallel.virtual_stages");
+  if (!o.search) return;
+  refuse({{"--device", !o.device.empty()}},
+         "--search goes by the times of a cluster; give --cluster FILE with the key device");
+  refuse({{"--largest", o.largest}, {"--svg", !s.svg.empty()}, {"--times", !s.times.empty()}},
+         "is for the job on one grid, --search lists many; leave --search out, and give parallel.tensor and "
+         "parallel.pipeline");
 }
 
 int search(const PlanOptions& options) {
   if (options.job.ranks == 0) fail_usage("--search divides --ranks N; give it");
-  RunConfig config =
-      load_job(options.job.files, with_open_grid(options.job.sets), {0, options.job.ranks, options.cluster});
+  JobRanks ranks{0, options.job.ranks, options.cluster};
+  ranks.leave_grid_open = true;
+  const RunConfig config = load_job(options.job.files, options.job.sets, ranks);
   const ClusterConfig cluster = cluster_of(config, options.job.ranks);
-  config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 0;
   const GridSearch found = search_grids(config, options.job.ranks, cluster);
   if (options.json)
     fmt::print("{}\n", search_json(found, options.job.ranks));
@@ -170,14 +208,13 @@ int plan(const PlanOptions& options) {
   const bool job = !options.job.files.empty();
   if (!job && options.schedule.name.empty())
     fail_usage("JOB.yaml is required, or --schedule for a schedule without a job");
+  refuse_what_goes_unused(options);
   if (!job) return plan_schedule_alone(options.schedule, options.json);
-  if (!options.schedule.name.empty())
-    fail_usage("--schedule is for a schedule without a job; say --set parallel.schedule={} for this one",
-               options.schedule.name);
   if (options.search) return search(options);
   const RunConfig config =
-      load_job(options.job.files, options.job.sets, {0, options.job.ranks, options.cluster});
+      load_job(options.job.files, options.job.sets, {0, options.job.ranks, options.cluster, options.device});
   PlanAnswers answers;
+  answers.largest_asked = options.largest;
   if (!config.parallel.cluster.empty()) {
     const ClusterConfig cluster = cluster_of(config, world_size(config));
     check_tensor_within_node(config, cluster.ranks_per_node);

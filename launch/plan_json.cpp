@@ -74,6 +74,7 @@ std::string plan_json(const JobPlan& plan, const SchedulePlan& schedule, const P
     if (answers.largest_micro_batch)
       json["device"]["largest_micro_batch_size"] = *answers.largest_micro_batch;
   }
+  if (answers.largest_asked) json["largest_model"] = nullptr;
   if (answers.largest_model) {
     const ModelConfig& m = answers.largest_model->model;
     json["largest_model"] = {{"parameters", parameter_count(m)},

@@ -12,7 +12,8 @@ namespace triax {
 struct PlanAnswers {
   std::optional<DeviceModel> device;
   std::optional<int64_t> largest_micro_batch;  ///< that fits the device; none: not even one sequence
-  std::optional<RunConfig> largest_model;
+  bool largest_asked = false;
+  std::optional<RunConfig> largest_model;  ///< none: not even the smallest of the family fits
 };
 
 /// What `triax plan --json` prints: derived values, per stage and per rank of it, and the effective job.

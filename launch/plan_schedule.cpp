@@ -190,12 +190,12 @@ int plan_schedule_alone(const ScheduleOptions& options, bool json) {
   if (options.stages == 0 || options.micro_batches == 0)
     fail_usage("--schedule {} without a job also wants --stages and --micro-batches", options.name);
   constexpr int64_t most = int64_t{1} << 22;
-  if (const int64_t work = int64_t{options.stages} * options.virtual_stages * options.micro_batches;
-      work > most)
+  const int virtual_stages = std::max(1, options.virtual_stages);
+  if (const int64_t work = int64_t{options.stages} * virtual_stages * options.micro_batches; work > most)
     fail_usage("stages * virtual-stages * micro-batches = {}; at most {} are simulated", work, most);
   const ActionTimes times = options.times.empty() ? ActionTimes{} : parse_times(options.times);
   const SchedulePlan plan =
-      simulated({options.name, options.stages, options.virtual_stages, options.micro_batches}, times);
+      simulated({options.name, options.stages, virtual_stages, options.micro_batches}, times);
   if (json) {
     Json out = to_json(plan);
     out["times"] = {{"forward", times.forward},

@@ -2,12 +2,21 @@
 
 #include <fmt/format.h>
 
+#include "comm/communicator.h"
+#include "core/error.h"
 #include "engine/job.h"
 #include "launch/commands.h"
 
 namespace triax {
 
 int verify(const JobArguments& job) {
+  int rank = 0, launched = 0;
+  if (started_by_mpi(&rank, &launched) && launched > 1)
+    fail_usage(
+        "verify's ranks are threads of one process; the launcher's {} processes would each do the same: "
+        "start it "
+        "without mpirun or srun",
+        launched);
   bool agrees = true;
   for (const RunConfig& run : runs_to_verify(load_job(job.files, job.sets, {0, job.ranks}))) {
     const VerifyReport report = verify(run);

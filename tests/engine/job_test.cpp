@@ -159,8 +159,7 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
       {{"model.num_key_value_heads=4"}, "gpt2 has no grouped heads; num_key_value_heads can be 12", {}},
       {{"model.num_attention_heads=10"},
        "model.hidden_size: 48 is not divisible by model.num_attention_heads: 10; num_attention_heads can be "
-       "1, 2, 3, "
-       "4, 6, 8, 12, 16, 24, 48",
+       "2, 4, 6, 8, 12, 16, 24, 48",
        {}},
       {llama({"model.num_attention_heads=16"}),
        "model.hidden_size: 48 / num_attention_heads: 16 is a head size of 3, which must be even for llama",
@@ -181,22 +180,46 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
        "training.global_batch_size: 32 is not a multiple of micro_batch_size * parallel.data = 2 * 3 = 6",
        {0, 12}},
       {{"parallel.schedule=interleaved"},
-       "parallel.schedule: interleaved needs more than one chunk per rank, virtual_stages is 1",
+       "parallel.schedule: interleaved needs more than one chunk per rank, virtual_stages is 1; "
+       "virtual_stages can be 2 to 4, or the schedule 1f1b",
        {}},
       {{"parallel.virtual_stages=2"},
        "parallel.virtual_stages: 2 belongs to schedule interleaved, the schedule is 1f1b",
        {}},
       {{"parallel.schedule=interleaved", "parallel.virtual_stages=2", "training.global_batch_size=30"},
        "interleaved needs the 15 micro-batches (global_batch_size / (micro_batch_size * data)) divisible by "
-       "parallel.pipeline: 2; pipeline can be 1, 3, 5, 15",
+       "parallel.pipeline: 2; pipeline can be 1, 3",
        {}},
+      // Values that another key forbids are not offered.
+      {{"parallel.schedule=interleaved", "parallel.pipeline=5", "parallel.virtual_stages=2",
+        "model.num_hidden_layers=7"},
+       "divisible by parallel.pipeline: 5; pipeline can be 1, 2",
+       {}},
+      {{"parallel.schedule=interleaved", "parallel.pipeline=4", "model.num_hidden_layers=7"},
+       "virtual_stages is 1; the schedule can be 1f1b",
+       {}},
+      {llama({"model.num_attention_heads=10", "model.num_key_value_heads=3"}),
+       "num_attention_heads: 10; num_attention_heads can be 6, 12, 24",
+       {}},
+      {{"model.num_attention_heads=10", "parallel.tensor=5"},
+       "num_attention_heads: 10; hidden_size can be 40 or 50",
+       {}},
+      {{"parallel.data=2", "training.global_batch_size=8"},
+       "but --ranks gives 12; tensor * pipeline can be 3, 6, 12, or the number of ranks 8",
+       {0, 12}},
       {{"parallel.sequence_parallel=true", "parallel.tensor=1"},
        "parallel.sequence_parallel: true needs parallel.tensor above 1, it is 1",
        {}},
       {{"parallel.sequence_parallel=true", "training.sequence_length=127"},
        "training.sequence_length: 127 is not divisible by parallel.tensor: 2, which sequence_parallel needs; "
-       "tensor "
-       "can be 127",
+       "sequence_length can be 126 or 128",
+       {}},
+      {{"parallel.sequence_parallel=true", "training.sequence_length=15"},
+       "which sequence_parallel needs; tensor can be 3",
+       {}},
+      {{"parallel.sequence_parallel=true", "parallel.tensor=4", "training.sequence_length=255",
+        "model.num_attention_heads=16", "model.intermediate_size=64", "model.max_position_embeddings=255"},
+       "which sequence_parallel needs; sequence_length can be 252",
        {}},
       {{"training.sequence_length=257"},
        "training.sequence_length: 257 is more than model.max_position_embeddings: 256; sequence_length can "
@@ -250,7 +273,7 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
        "ranks",
        {0, 6}},
       {{},
-       "but the launcher gives 6 ranks; ranks can be 4, 8, 12, ...; tensor * pipeline can be 1, 2, 3, 6",
+       "but the launcher gives 6 ranks; ranks can be 4, 8, 12, ...; tensor * pipeline can be 3, 6",
        {6, 0}},
       {{"parallel.data=2"},
        "parallel: tensor * pipeline * data = 2 * 2 * 2 = 8 ranks, but --ranks gives 4; parallel.data can be "
@@ -258,7 +281,7 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
        "auto, or the number of ranks 8",
        {0, 4}},
       {{"parallel.data=2"},
-       "but the launcher gives 6; tensor * pipeline can be 1, 2, 3, 6, or the number of ranks 8",
+       "but the launcher gives 6; tensor * pipeline can be 3, 6, or the number of ranks 8",
        {6, 0}},
       {{}, "--ranks 4 disagrees with the 8 processes of the launcher", {8, 4}},
       {{"parallel.data=1000000"}, "at most 1048576 can be numbered", {}},
@@ -288,6 +311,27 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
     }
     EXPECT_TRUE(found) << "expected: " << job.expected << "\ngot:" << all;
   }
+}
+
+TEST_F(JobTest, AGridThatNobodyChoseIsNotJudged) {
+  JobRanks open{0, 8};
+  open.leave_grid_open = true;
+  const std::vector<std::string> sets{"parallel.sequence_parallel=true", "parallel.tensor=auto",
+                                      "parallel.pipeline=auto"};
+  EXPECT_EQ(problems(sets, open), std::vector<std::string>());
+  const ParallelConfig p = load(sets, open).parallel;
+  EXPECT_EQ(p.tensor, 0);
+  EXPECT_EQ(p.pipeline, 0);
+  EXPECT_EQ(p.data, 0);
+  // No grid of 8 ranks fits: that alone is said, not what its place holder of one rank breaks.
+  write("small.yaml", "ranks_per_node: 8\nmemory: 0.00001\n");
+  const auto list = problems(sets, {0, 8, (dir_ / "small.yaml").string()});
+  ASSERT_EQ(list.size(), 1u) << list[1];
+  EXPECT_NE(list[0].find("no grid of 8 ranks fits the memory"), std::string::npos) << list[0];
+  // A device alone is no cluster to choose for.
+  const auto device = problems(sets, {0, 8, "", "h100"});
+  ASSERT_EQ(device.size(), 1u);
+  EXPECT_NE(device[0].find("give --cluster FILE whose device is h100"), std::string::npos) << device[0];
 }
 
 TEST_F(JobTest, RequiredKeys) {

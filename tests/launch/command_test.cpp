@@ -207,6 +207,46 @@ TEST_F(CommandTest, PlanSaysWhatFits) {
   EXPECT_EQ(run({"plan", "job.yaml", "--ranks", "4", "--cluster", "missing.yaml"}).status, 2);
 }
 
+// What needs the least memory tells what to change.
+TEST_F(CommandTest, ASearchInWhichNothingFitsListsWhatNeedsTheLeast) {
+  std::ofstream(dir_ / "small.yaml") << "ranks_per_node: 8\nmemory: 0.00001\n";
+  const Result r = run({"plan", "job.yaml", "--ranks", "4", "--cluster", "small.yaml", "--search", "--set",
+                        "parallel.sequence_parallel=true"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("  none fits\nneed more memory than there is, the least first\n"), std::string::npos)
+      << r.out;
+  const Result largest = run({"plan", "job.yaml", "--device", "0.000001", "--largest"});
+  EXPECT_EQ(largest.status, 0) << largest.err;
+  EXPECT_NE(largest.out.find("no model of this family fits"), std::string::npos) << largest.out;
+  const Result json = run({"plan", "job.yaml", "--device", "0.000001", "--largest", "--json"});
+  EXPECT_TRUE(nlohmann::json::parse(json.out).at("largest_model").is_null());
+}
+
+TEST_F(CommandTest, PlanRefusesWhatItWouldIgnore) {
+  std::ofstream(dir_ / "cluster.yaml") << "ranks_per_node: 8\n";
+  const std::vector<std::string> search{"plan", "job.yaml", "--ranks", "4", "--search"},
+      job{"plan", "job.yaml"},
+      schedule{"plan", "--schedule", "gpipe", "--stages", "2", "--micro-batches", "4"};
+  const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& more) {
+    ASSERT_EQ(run(arguments).status, 0) << more[0];
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 2) << more[0] << r.out;
+    EXPECT_NE(r.err.find(more[0] + ": "), std::string::npos) << r.err;
+  };
+  refused(search, {"--device", "h100"});
+  refused(search, {"--largest"});
+  refused(search, {"--svg", "a.svg"});
+  refused(search, {"--times", "1,1,1"});
+  for (const char* option : {"--stages", "--micro-batches", "--virtual-stages"}) refused(job, {option, "1"});
+  refused(schedule, {"--ranks", "4"});
+  refused(schedule, {"--set", "name=x"});
+  refused(schedule, {"--device", "h100"});
+  refused(schedule, {"--cluster", "cluster.yaml"});
+  refused(schedule, {"--search"});
+  refused(schedule, {"--largest"});
+}
+
 // 1,024 ranks with tensor 16 are 64 data ranks; a node of 8 can't hold a tensor group of 16. 256 with tensor
 // 8 are 32.
 TEST_F(CommandTest, PlanOfManyRanksKeepsTensorGroupsWithinNodes) {
@@ -250,6 +290,13 @@ TEST_F(CommandTest, VerifyComparesTheGridWithOneRank) {
   EXPECT_NE(r.out.find("verify: the grid computes what one rank computes"), std::string::npos) << r.out;
   EXPECT_FALSE(fs::exists(dir_ / "run"));
   EXPECT_EQ(run({"verify", "job.yaml", "--ranks", "3"}).status, 2);
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);  // as mpirun tells
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  const Result launched = run({"verify", "job.yaml"});
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  EXPECT_EQ(launched.status, 2);
+  EXPECT_NE(launched.err.find("start it without mpirun or srun"), std::string::npos) << launched.err;
 }
 
 TEST_F(CommandTest, AJobRunsAndThenHasNothingLeftToDo) {
