@@ -72,6 +72,7 @@ class Run {
   StepMetrics one_step(int64_t step);
   double validate();
   void finish_curves();
+  void conclude();
   void compare_with_plan();
   void dump_step_batch(int64_t step, const int32_t* rows);
   void begin_trace(int64_t step);
@@ -238,6 +239,18 @@ void Run::finish_curves() {
   });
 }
 
+// What these steps took beside what was planned, at the end of the run or of this part of it.
+void Run::conclude() {
+  if (leads()) {
+    console_->finish();
+    if (world_.size() > 1)
+      console_->say(
+          "communication of rank 0 in this run, in seconds spent in it and seconds under computation:\n" +
+          seconds_table(world_.recorder().ledger()));
+  }
+  compare_with_plan();
+}
+
 // The plan is made by the code that runs, so that a difference is a fault of that code.
 void Run::compare_with_plan() {
   if (plan_check_.steps() == 0) return;
@@ -318,23 +331,15 @@ Outcome Run::train() {
     const bool stop = save_if_due();
     if (stop) finish_curves();
     if (stop && step_ < steps) {
-      if (leads()) {
-        console_->finish();
+      conclude();
+      if (leads())
         console_->say(fmt::format("stopped {} after step {}; {}",
                                   voted(Vote::time_up) ? "by training.stop_after_minutes" : "on request",
                                   step_, how_to_continue()));
-      }
       return voted(Vote::interrupt) ? Outcome::interrupted : Outcome::stopped;
     }
   }
-  if (leads()) {
-    console_->finish();
-    if (world_.size() > 1)
-      console_->say(
-          "communication of rank 0 in this run, in seconds spent in it and seconds under computation:\n" +
-          seconds_table(world_.recorder().ledger()));
-  }
-  compare_with_plan();
+  conclude();
   return Outcome::finished;
 }
 

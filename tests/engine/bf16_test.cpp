@@ -10,7 +10,7 @@
 namespace triax::test {
 namespace {
 
-constexpr int64_t steps = thread_sanitizer ? 2 : 6;
+constexpr int64_t steps = sanitized ? 2 : 6;
 
 RunConfig job(Architecture architecture) {
   RunConfig config;

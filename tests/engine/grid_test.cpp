@@ -11,7 +11,7 @@
 namespace triax::test {
 namespace {
 
-constexpr int64_t steps = thread_sanitizer ? 3 : 20;
+constexpr int64_t steps = sanitized ? 3 : 20;
 
 RunConfig job(Architecture architecture) {
   RunConfig config;
@@ -80,7 +80,7 @@ void check_grids(Architecture architecture, const std::vector<int>& tensors, con
   const RunConfig one = job(architecture);
   const Batches batches = random_batches(one, steps, 5);
   const TrainingRecord reference = train(one, batches);
-  ASSERT_LT(reference.losses.back(), reference.losses.front());
+  if (!sanitized) ASSERT_LT(reference.losses.back(), reference.losses.front());  // it learns
   for (int t : tensors)
     for (int d : datas) {
       const RunConfig base_job = on_grid(one, t, 1, d);

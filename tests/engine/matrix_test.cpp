@@ -19,7 +19,7 @@ namespace triax::test {
 namespace {
 
 constexpr size_t quick = 12;  // rows that `make test` runs
-constexpr int64_t steps = thread_sanitizer ? 2 : 20;
+constexpr int64_t steps = sanitized ? 2 : 20;
 
 MatrixRow with(MatrixRow row, const std::string& axis, const std::string& value) {
   const auto& axes = matrix_axes();

@@ -8,7 +8,7 @@
 namespace triax::test {
 namespace {
 
-constexpr int64_t steps = thread_sanitizer ? 2 : 5;
+constexpr int64_t steps = sanitized ? 2 : 5;
 
 RunConfig job(Architecture architecture) {
   RunConfig config;

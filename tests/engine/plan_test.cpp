@@ -131,7 +131,7 @@ void expect_kept(const RunConfig& config) {
 
 TEST(Plan, ComesTrueToTheByteOnTwentyRandomJobs) {
   Random random(2026);
-  const int jobs = thread_sanitizer ? 4 : 20;
+  const int jobs = sanitized ? 4 : 20;
   for (int i = 0; i < jobs; ++i) expect_kept(random_job(random));
 }
 

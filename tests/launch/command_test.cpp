@@ -328,6 +328,7 @@ TEST_F(CommandTest, AStopOnRequestSavesAndTheSameCommandContinues) {
     EXPECT_GE(steps(), before + 2) << r.out << r.err;
     before = steps();
     EXPECT_TRUE(fs::exists(dir_ / "run" / "checkpoints" / "latest"));
+    EXPECT_NE(r.out.find("planned and measured"), std::string::npos) << "this part is held to its plan too";
   }
   const Result rest = run({"train", "job.yaml", "--set", "training.steps=" + std::to_string(before + 1)});
   EXPECT_EQ(rest.status, 0) << rest.err;

@@ -9,5 +9,11 @@ inline constexpr bool thread_sanitizer = true;
 #else
 inline constexpr bool thread_sanitizer = false;
 #endif
+/// True in that tree and in the address sanitizer's: wrong accesses show in the first steps too.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = thread_sanitizer;
+#endif
 
 }  // namespace triax::test
