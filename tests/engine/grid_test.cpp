@@ -80,7 +80,9 @@ void check_grids(Architecture architecture, const std::vector<int>& tensors, con
   const RunConfig one = job(architecture);
   const Batches batches = random_batches(one, steps, 5);
   const TrainingRecord reference = train(one, batches);
-  if (!sanitized) ASSERT_LT(reference.losses.back(), reference.losses.front());  // it learns
+  if (!sanitized) {
+    ASSERT_LT(reference.losses.back(), reference.losses.front()) << "it does not learn";
+  }
   for (int t : tensors)
     for (int d : datas) {
       const RunConfig base_job = on_grid(one, t, 1, d);
