@@ -189,8 +189,10 @@ void fail_at_random(int faults) {
     newest = found.info->step;
     ASSERT_EQ(load_and_compare(found.info->folder, 3, static_cast<uint64_t>(newest)), 0) << what;
   }
-  EXPECT_GT(errors, faults / 3);
-  EXPECT_GT(harmless, 0);
+  if (faults >= 50) {  // else both may miss by chance
+    EXPECT_GT(errors, faults / 3);
+    EXPECT_GT(harmless, 0);
+  }
   // A disk that works again: retention catches up, and what failed is cleared away.
   ASSERT_EQ(save_error(run, step + 1, false), "");
   EXPECT_EQ(step_folders(run).size(), 2U);

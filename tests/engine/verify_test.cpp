@@ -91,7 +91,7 @@ TEST(Verify, AgreesOnAGridOfAllAxes) {
     const VerifyReport report = verify(job);
     EXPECT_TRUE(report.agrees()) << to_text(report);
     EXPECT_EQ(report.losses.size(), 10u);
-    EXPECT_GT(report.gradients.size(), 20u);
+    EXPECT_GE(report.gradients.size(), 20u);
     EXPECT_EQ(report.planned_ranks, world_size(job));
     EXPECT_NE(report.losses.front(), report.losses.back());
   }
