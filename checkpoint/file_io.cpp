@@ -108,6 +108,10 @@ void FileReader::read(int64_t offset, void* out, size_t bytes) const {
   }
 }
 
+void FileReader::fetch(int64_t offset, int64_t bytes) const {
+  if (offset < size_) ::posix_fadvise(fd_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
 std::string read_file(const std::filesystem::path& path) {
   FileReader file(path);
   std::string text(static_cast<size_t>(file.size()), '\0');

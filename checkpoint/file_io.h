@@ -49,6 +49,8 @@ class FileReader {
   int64_t size() const { return size_; }
   /// Reads exactly `bytes` bytes at `offset`.
   void read(int64_t offset, void* out, size_t bytes) const;
+  /// Lets the system fetch these bytes while something else is done.
+  void fetch(int64_t offset, int64_t bytes) const;
 
  private:
   std::filesystem::path path_;

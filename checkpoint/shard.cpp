@@ -129,7 +129,7 @@ class ShardScan {
  public:
   ShardScan(const CheckpointInfo& info, const FileRecord& file, const FileReader& reader,
             const std::function<void(int64_t)>& took)
-      : info_(info), reader_(reader), took_(took), buffer_(size_t{1} << 20) {
+      : info_(info), reader_(reader), took_(took), buffer_(size_t{1} << 18) {
     int64_t at = 0;
     for (const BoxRecord& b : file.boxes) {
       gap(at, b.byte_offset);
@@ -143,6 +143,8 @@ class ShardScan {
 
  private:
   void take(int64_t begin, size_t bytes) {
+    // The disk works ahead while checksums are taken.
+    for (; fetched_ < begin + 2 * stretch; fetched_ += stretch) reader_.fetch(fetched_, stretch);
     reader_.read(begin, buffer_.data(), bytes);
     crc_ = crc32c(crc_, buffer_.data(), bytes);
     if (took_) took_(static_cast<int64_t>(bytes));
@@ -164,9 +166,11 @@ class ShardScan {
     return hash;
   }
 
+  static constexpr int64_t stretch = int64_t{8} << 20;
   const CheckpointInfo& info_;
   const FileReader& reader_;
   const std::function<void(int64_t)>& took_;
+  int64_t fetched_ = 0;
   std::vector<unsigned char> buffer_;
   uint32_t crc_ = 0;
   std::vector<const BoxRecord*> bad_;
