@@ -5,6 +5,7 @@
 
 #include "engine/verify.h"
 #include "support/sanitizer.h"
+#include "support/small_job.h"
 #include "support/training.h"
 
 namespace triax::test {
@@ -13,28 +14,8 @@ namespace {
 constexpr int64_t steps = sanitized ? 2 : 6;
 
 RunConfig job(Architecture architecture) {
-  RunConfig config;
-  ModelConfig& m = config.model;
-  m.architecture = architecture;
-  m.vocab_size = 61;
-  m.hidden_size = 48;
-  m.num_hidden_layers = 4;
-  m.num_attention_heads = 12;
-  m.num_key_value_heads = architecture == Architecture::llama ? 1 : 12;
-  m.intermediate_size = 96;
-  m.max_position_embeddings = 16;
-  m.tie_word_embeddings = architecture == Architecture::gpt2;
-  m.initializer_range = 0.1;
-  config.training.steps = steps;
-  config.training.global_batch_size = 12;
-  config.training.micro_batch_size = 1;
-  config.training.sequence_length = 12;
+  RunConfig config = small_job(architecture, steps);
   config.training.precision = "bf16";
-  config.optimizer.lr = 3e-3;
-  config.lr_schedule.warmup_steps = 2;
-  config.lr_schedule.decay_steps = steps;
-  config.parallel = {};
-  config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 1;
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "support/sanitizer.h"
+#include "support/small_job.h"
 #include "support/training.h"
 
 namespace triax::test {
@@ -14,27 +15,8 @@ namespace {
 constexpr int64_t steps = sanitized ? 3 : 20;
 
 RunConfig job(Architecture architecture) {
-  RunConfig config;
-  ModelConfig& m = config.model;
-  m.architecture = architecture;
-  m.vocab_size = 61;  // odd: rows are padded on every tensor degree above 1
-  m.hidden_size = 48;
-  m.num_hidden_layers = 4;
-  m.num_attention_heads = 12;
-  m.num_key_value_heads = architecture == Architecture::llama ? 1 : 12;
-  m.intermediate_size = 96;
-  m.max_position_embeddings = 16;
-  m.tie_word_embeddings = architecture == Architecture::gpt2;
-  m.initializer_range = 0.1;
-  config.training.steps = steps;
-  config.training.global_batch_size = 12;
-  config.training.micro_batch_size = 1;
-  config.training.sequence_length = 12;
-  config.optimizer.lr = 3e-3;
+  RunConfig config = small_job(architecture, steps);
   config.lr_schedule.warmup_steps = std::min<int64_t>(4, steps - 1);
-  config.lr_schedule.decay_steps = steps;
-  config.parallel = {};
-  config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 1;
   return config;
 }
 
