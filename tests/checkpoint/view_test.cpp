@@ -11,6 +11,7 @@
 #include "checkpoint/shard.h"
 #include "checkpoint/verify.h"
 #include "logical_state.h"
+#include "support/python.h"
 
 namespace triax::test {
 namespace {
@@ -136,12 +137,9 @@ TEST(View, ShardsDescribeThemselves) {
 
 // docs/read_checkpoint.py, with h5py alone, against the bytes we know.
 TEST(View, OpensInPython) {
-  std::string python;
-  for (const char* candidate : {"/usr/bin/python3", "python3"})
-    if (python.empty() &&
-        std::system((candidate + std::string(" -c 'import h5py' 2>/dev/null")).c_str()) == 0)
-      python = candidate;
-  if (python.empty()) GTEST_SKIP() << "no python3 with h5py (Debian: python3-h5py)";
+  std::string why;
+  const std::string python = python_with("h5py", &why);
+  if (python.empty()) GTEST_SKIP() << why;
   TestFolder folder;
   const fs::path saved = save_state(folder.path(), 5, 3, 4);
   const std::string command = python + " " TRIAX_SOURCE_DIR "/docs/read_checkpoint.py " + saved.string() +
