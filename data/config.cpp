@@ -21,6 +21,10 @@ const FieldTable<DataConfig>& fields_of(const DataConfig*) {
   static const FieldTable<DataConfig> table = [] {
     using C = DataConfig;
     FieldTable<C> t;
+    t.add(
+        "tokenizer", &C::tokenizer,
+        "What makes text of tokens and back: bytes, a SentencePiece FILE.model, or a tokenizer.json (or its "
+        "folder); sources of text are read only as bytes.");
     t.add("train", &C::train, "Sources to train on.").must_be_given();
     t.add("validation", &C::validation, "Sources to measure the validation loss on.").derived("none");
     t.add("validation_interval", &C::validation_interval, "Steps between two measurements.").at_least(1);

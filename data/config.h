@@ -18,6 +18,8 @@ struct DataSource {
 
 /// The job file's `data`.
 struct DataConfig {
+  std::string tokenizer =
+      "bytes";  ///< what made the tokens (data/tokenizer.h); a path is absolute in a loaded job
   std::vector<DataSource> train;
   std::vector<DataSource> validation;  ///< empty: none
   int64_t validation_interval = 100;   ///< steps

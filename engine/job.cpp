@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/fields.h"
+#include "data/tokenizer.h"
 #include "engine/legal.h"
 #include "engine/search.h"
 
@@ -28,6 +29,7 @@ void resolve_paths(RunConfig& c) {
   if (c.checkpoint.resume != "auto" && c.checkpoint.resume != "never")
     c.checkpoint.resume = absolute(c.checkpoint.resume);
   c.parallel.cluster = absolute(c.parallel.cluster);
+  if (!is_bytes(c.data.tokenizer)) c.data.tokenizer = absolute(c.data.tokenizer);
   for (auto* sources : {&c.data.train, &c.data.validation})
     for (DataSource& source : *sources) source.path = absolute(source.path);
 }

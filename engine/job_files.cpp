@@ -11,6 +11,7 @@
 #include "checkpoint/reader.h"
 #include "core/error.h"
 #include "data/packed_tokens.h"
+#include "data/tokenizer.h"
 #include "engine/legal.h"
 #include "engine/origin.h"
 
@@ -33,12 +34,28 @@ std::string why_unreadable(const std::string& path) {
   return "";
 }
 
+// Why text can't be a source; empty when it can. Only the bytes of a text are tokens as they are.
+std::string text_refusal(const DataConfig& data, const std::string& path) {
+  const fs::path file(path);
+  if (is_bytes(data.tokenizer) || (file.extension() != ".txt" && file.extension() != ".jsonl")) return "";
+  const std::string prefix = (file.parent_path() / file.stem()).string();
+  return fmt::format(
+      "{} is text, and data.tokenizer: {} works on it beforehand: run `triax tokenize {} --tokenizer {} "
+      "--output "
+      "{}` and name {} here",
+      path, data.tokenizer, path, data.tokenizer, prefix, prefix);
+}
+
 void check_source(const RunConfig& config, const std::string& key, const std::string& path,
                   FieldReport& report) {
   if (report.bad.count(key)) return;
   const std::string why = is_megatron_path(path) ? "" : why_unreadable(path);
   if (!why.empty()) {
     report.problems.push_back(fmt::format("{}: {}: {}", key, path, why));
+    return;
+  }
+  if (std::string text = text_refusal(config.data, path); !text.empty()) {
+    report.problems.push_back(fmt::format("{}: {}", key, text));
     return;
   }
   std::unique_ptr<TokenSource> source;
@@ -58,6 +75,21 @@ void check_source(const RunConfig& config, const std::string& key, const std::st
     report.problems.push_back(
         fmt::format("{}: {} is read as bytes, which needs model.vocab_size of at least {}; it is {}", key,
                     path, source->vocabulary(), config.model.vocab_size));
+}
+
+// Opens it, so that a damaged one is found here.
+void check_tokenizer(const RunConfig& config, FieldReport& report) {
+  if (report.bad.count("data.tokenizer") || is_bytes(config.data.tokenizer)) return;
+  try {
+    const int64_t needed = open_tokenizer(config.data.tokenizer)->vocab_size();
+    if (!report.bad.count("model.vocab_size") && config.model.vocab_size < needed)
+      report.problems.push_back(fmt::format(
+          "data.tokenizer: {} has {} tokens, model.vocab_size is {}; it can be {} or more (a multiple "
+          "of 128 is quick)",
+          config.data.tokenizer, needed, config.model.vocab_size, needed));
+  } catch (const Error& error) {
+    report.problems.push_back(fmt::format("data.tokenizer: {}", error.what()));
+  }
 }
 
 // Of a job whose checkpoint.resume is a path: what is wrong with it; empty when nothing is.
@@ -91,6 +123,7 @@ std::string wrong_resume(const CheckpointConfig& c) {
 }  // namespace
 
 void check_files(const RunConfig& config, FieldReport& report) {
+  check_tokenizer(config, report);
   if (config.data.train.empty() && !report.bad.count("data.train"))
     report.problems.push_back("data.train: the list is empty; name at least one source: [{path: FILE}]");
   for (size_t i = 0; i < config.data.train.size(); ++i)

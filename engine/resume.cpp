@@ -46,6 +46,7 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
                                           "training.partition_activations",
                                           "data.validation_interval",
                                           "data.validation_batches",
+                                          "data.tokenizer",
                                           "model.initializer_range"};
   for (const char* free : free_keys)
     if (key == free || (std::string_view(free).back() == '.' && starts_with(key, free)))

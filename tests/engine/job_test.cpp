@@ -402,5 +402,18 @@ TEST_F(JobTest, ThreadsPerRank) {
   EXPECT_EQ(compute_threads(c, 8), 3);
 }
 
+TEST_F(JobTest, TextIsReadByNoOtherTokenizerThanBytes) {
+  EXPECT_EQ(load().data.tokenizer, "bytes");
+  const std::vector<std::string> list = problems({"data.tokenizer=nowhere/tokenizer.json"});
+  ASSERT_EQ(list.size(), 2u);
+  const std::string tokenizer = (dir_ / "nowhere/tokenizer.json").string();  // stored absolute
+  EXPECT_EQ(list[0].rfind("data.tokenizer: ", 0), 0u) << list[0];
+  EXPECT_NE(list[0].find(tokenizer), std::string::npos) << list[0];
+  EXPECT_NE(list[1].find("run `triax tokenize " + (dir_ / "corpus.txt").string() + " --tokenizer " +
+                         tokenizer + " --output " + (dir_ / "corpus").string() + "`"),
+            std::string::npos)
+      << list[1];
+}
+
 }  // namespace
 }  // namespace triax
