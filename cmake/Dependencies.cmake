@@ -6,6 +6,13 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 
+# Processors and memory domains of this host, for `triax launch`.
+find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)
+find_library(HWLOC_LIBRARY hwloc REQUIRED)
+add_library(triax_hwloc INTERFACE)
+target_include_directories(triax_hwloc SYSTEM INTERFACE ${HWLOC_INCLUDE_DIR})
+target_link_libraries(triax_hwloc INTERFACE ${HWLOC_LIBRARY})
+
 set(HDF5_PREFER_PARALLEL OFF)
 find_package(HDF5 REQUIRED COMPONENTS C)
 add_library(triax_hdf5 INTERFACE)

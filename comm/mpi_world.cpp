@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/launched.h"
 
 namespace triax {
 namespace {
@@ -20,27 +21,49 @@ std::optional<int> number_in(const char* variable) {
   return static_cast<int>(value);
 }
 
-bool report(std::optional<int> rank, std::optional<int> size, int* rank_out, int* size_out) {
-  if (!rank || !size || *size < 1 || *rank >= *size) return false;
-  if (rank_out) *rank_out = *rank;
-  if (size_out) *size_out = *size;
-  return true;
+// What a launcher tells its processes, by environment variables.
+struct Launcher {
+  const char* name;
+  const char *rank, *size, *local_rank, *local_size;  ///< the last two null where it does not tell
+};
+
+constexpr Launcher open_mpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                            "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Launcher slurm{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
+constexpr Launcher hydra{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Launcher pmix{"PMIx", "PMIX_RANK", "PMIX_SIZE", nullptr, nullptr};
+
+std::optional<LaunchedRank> told_by(const Launcher& launcher) {
+  const std::optional<int> rank = number_in(launcher.rank), size = number_in(launcher.size);
+  if (!rank || !size || *size < 1 || *rank >= *size) return std::nullopt;
+  const auto local = [](const char* variable) { return variable ? number_in(variable).value_or(-1) : -1; };
+  return LaunchedRank{launcher.name, *rank, *size, local(launcher.local_rank), local(launcher.local_size)};
 }
 
 }  // namespace
 
-bool started_by_mpi(int* rank, int* size) {
-  // Open MPI's mpirun, also with one process: the user has said so.
-  if (report(number_in("OMPI_COMM_WORLD_RANK"), number_in("OMPI_COMM_WORLD_SIZE"), rank, size)) return true;
+std::optional<LaunchedRank> launched_rank() {
+  // Open MPI's mpirun, also with one process: the user has said so. First, because it may run inside of the
+  // others.
+  if (const auto told = told_by(open_mpi)) return told;
   if (std::getenv("SLURM_STEP_ID")) {
     // A step of srun. The batch script itself has a SLURM_PROCID but no step; a step of one task is a shell
     // or a program that happens to be started by srun, whatever its PMI variables say.
-    const std::optional<int> tasks = number_in("SLURM_STEP_NUM_TASKS");
-    return tasks && *tasks > 1 && report(number_in("SLURM_PROCID"), tasks, rank, size);
+    const auto told = told_by(slurm);
+    return told && told->size > 1 ? told : std::nullopt;
   }
   // MPICH's and Intel's mpirun, and other launchers that speak PMI or PMIx.
-  if (report(number_in("PMI_RANK"), number_in("PMI_SIZE"), rank, size)) return true;
-  return report(number_in("PMIX_RANK"), number_in("PMIX_SIZE"), rank, size);
+  for (const Launcher& launcher : {hydra, pmix})
+    if (const auto told = told_by(launcher)) return told;
+  return std::nullopt;
+}
+
+bool started_by_mpi(int* rank, int* size) {
+  const std::optional<LaunchedRank> told = launched_rank();
+  if (!told) return false;
+  if (rank) *rank = told->rank;
+  if (size) *size = told->size;
+  return true;
 }
 
 std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options) {

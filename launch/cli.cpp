@@ -9,6 +9,7 @@
 #include "engine/report.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
+#include "launch/launch.h"
 #include "launch/plan_schedule.h"
 
 namespace triax {
@@ -40,6 +41,7 @@ class CommandLine {
     add_plan();
     add_verify();
     const Choose choose = [this](std::function<int()> command) { run_ = std::move(command); };
+    add_launch(app_, choose);
     add_checkpoint(app_, choose);
     add_generate();
     add_report();

@@ -30,6 +30,9 @@ SignalWatch::~SignalWatch() {
   if (write(end_file_, &one, sizeof one) == sizeof one) thread_.join();
   close(signal_file_);
   close(end_file_);
+  // A launcher repeats its request until the process is gone; one that has been honoured must not kill now.
+  if (flag_.signal.load() != 0)
+    for (int s : {SIGTERM, SIGUSR1, SIGUSR2}) std::signal(s, SIG_IGN);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 

@@ -13,7 +13,7 @@ namespace triax {
 class SignalWatch {
  public:
   explicit SignalWatch(StopFlag& flag);
-  ~SignalWatch();  ///< puts the signals back
+  ~SignalWatch();  ///< puts the signals back; after a request to stop they are ignored instead
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 

@@ -5,12 +5,18 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/launched.h"
 
 namespace triax {
 namespace {
 
 const char* const known[] = {"OMPI_COMM_WORLD_RANK",
                              "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS",
+                             "SLURM_LOCALID",
                              "PMI_RANK",
                              "PMI_SIZE",
                              "PMIX_RANK",
@@ -42,6 +48,56 @@ TEST(StartedByMpi, KnowsTheLaunchers) {
                       {"SLURM_PROCID", "5"},
                       {"PMIX_RANK", "5"}}),
             "5/8");
+}
+
+// Each launcher's own names, as its processes have them.
+TEST(StartedByMpi, LocalRanksByLauncher) {
+  struct Row {
+    std::map<std::string, std::string> environment;
+    std::string launcher;
+    int rank, size, local_rank, local_size;
+  };
+  const Row rows[] = {
+      {{{"OMPI_COMM_WORLD_RANK", "5"},
+        {"OMPI_COMM_WORLD_SIZE", "8"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+        {"PMIX_RANK", "5"}},
+       "Open MPI",
+       5,
+       8,
+       1,
+       4},
+      {{{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+       "MPICH",
+       3,
+       4,
+       1,
+       2},
+      {{{"SLURM_STEP_ID", "0"},
+        {"SLURM_STEP_NUM_TASKS", "4"},
+        {"SLURM_PROCID", "2"},
+        {"SLURM_LOCALID", "0"},
+        {"PMI_RANK", "2"},
+        {"PMI_SIZE", "4"}},
+       "Slurm",
+       2,
+       4,
+       0,
+       -1},
+      {{{"PMIX_RANK", "1"}, {"PMIX_SIZE", "2"}}, "PMIx", 1, 2, -1, -1}};
+  for (const Row& row : rows) {
+    for (const char* name : known) unsetenv(name);
+    for (const auto& [name, value] : row.environment) setenv(name.c_str(), value.c_str(), 1);
+    const std::optional<LaunchedRank> told = launched_rank();
+    ASSERT_TRUE(told) << row.launcher;
+    EXPECT_EQ(told->launcher, row.launcher);
+    EXPECT_EQ(told->rank, row.rank) << row.launcher;
+    EXPECT_EQ(told->size, row.size) << row.launcher;
+    EXPECT_EQ(told->local_rank, row.local_rank) << row.launcher;
+    EXPECT_EQ(told->local_size, row.local_size) << row.launcher;
+  }
+  for (const char* name : known) unsetenv(name);
 }
 
 TEST(StartedByMpi, ABatchScriptAndAStepOfOneTaskAreNoMpiJob) {

@@ -92,6 +92,7 @@ TEST_F(CommandTest, HelpHasAnExampleEverywhere) {
                                              {"checkpoint", "diff"},
                                              {"checkpoint", "prune"},
                                              {"checkpoint", "merge"},
+                                             {"launch"},
                                              {"report"},
                                              {"generate"},
                                              {"bench", "step"},
