@@ -1,4 +1,5 @@
 # Distribution packages, found here and nowhere else; nothing is downloaded. `make build` installs what is missing.
+# Targets made here are IMPORTED: this file is installed too, and finds the same for programs that use our libraries.
 find_package(Threads REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(fmt REQUIRED)
@@ -15,7 +16,7 @@ target_link_libraries(triax_hwloc INTERFACE ${HWLOC_LIBRARY})
 
 set(HDF5_PREFER_PARALLEL OFF)
 find_package(HDF5 REQUIRED COMPONENTS C)
-add_library(triax_hdf5 INTERFACE)
+add_library(triax_hdf5 INTERFACE IMPORTED)
 target_include_directories(triax_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(triax_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 
@@ -31,6 +32,6 @@ foreach(found SENTENCEPIECE_INCLUDE_DIR SENTENCEPIECE_LIBRARY SENTENCEPIECE_TRAI
     message(FATAL_ERROR "${found} was not found (Debian: libsentencepiece-dev, libutf8proc-dev)")
   endif()
 endforeach()
-add_library(triax_text INTERFACE)
+add_library(triax_text INTERFACE IMPORTED)
 target_include_directories(triax_text SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE_DIR} ${UTF8PROC_INCLUDE_DIR})
 target_link_libraries(triax_text INTERFACE ${SENTENCEPIECE_TRAIN_LIBRARY} ${SENTENCEPIECE_LIBRARY} ${UTF8PROC_LIBRARY})

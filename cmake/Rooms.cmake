@@ -19,7 +19,8 @@ function(triax_room NAME)
     add_library(triax_${NAME} INTERFACE)
     set(scope INTERFACE)
   endif()
-  target_include_directories(triax_${NAME} ${scope} ${door})
+  target_include_directories(triax_${NAME} ${scope} $<BUILD_INTERFACE:${door}> $<INSTALL_INTERFACE:include/triax>)
+  target_compile_features(triax_${NAME} ${scope} cxx_std_20)
   # The sanitizer trees compile everything a second and a third time, so they share what is included everywhere. The
   # plain tree does without, and proves that every file includes what it uses.
   if(TRIAX_SANITIZE AND NAME STREQUAL "core")

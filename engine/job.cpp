@@ -1,4 +1,4 @@
-#include "engine/job.h"
+#include "engine/job_to_plan.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -101,10 +101,41 @@ void resolve_data(ParallelConfig& p, int ranks) {
     p.data = static_cast<int>(ranks / stage);
 }
 
-}  // namespace
+bool is_here(const std::string& path) {
+  std::error_code error;
+  return path.find_first_of("*?[") != std::string::npos || std::filesystem::exists(path, error) ||
+         std::filesystem::exists(path + ".idx", error);
+}
 
-RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
-                   const JobRanks& ranks, std::vector<std::string>& problems) {
+// The sources whose files are here; `absent` gets a sentence for each of the others.
+std::vector<DataSource> sources_here(const std::vector<DataSource>& sources, const std::string& key,
+                                     std::vector<std::string>& absent) {
+  std::vector<DataSource> here;
+  for (const DataSource& source : sources)
+    if (is_here(source.path))
+      here.push_back(source);
+    else
+      absent.push_back(
+          fmt::format("{}: {} is not here: a plan needs no data, training does", key, source.path));
+  return here;
+}
+
+// What a plan can check of the files.
+void check_files_here(RunConfig config, std::vector<std::string>& absent, FieldReport& report) {
+  const bool none = config.data.train.empty();
+  config.data.train = sources_here(config.data.train, "data.train", absent);
+  config.data.validation = sources_here(config.data.validation, "data.validation", absent);
+  FieldReport files;
+  files.bad = report.bad;
+  if (!none && config.data.train.empty()) files.bad.insert("data.train");
+  check_files(config, files);
+  report.problems.insert(report.problems.end(), files.problems.begin(), files.problems.end());
+}
+
+// The job; `absent_data` (null: data must be here) as in load_job_to_plan().
+RunConfig read_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
+                   const JobRanks& ranks, std::vector<std::string>* absent_data,
+                   std::vector<std::string>& problems) {
   RunConfig config;
   FieldReport report;
   ConfigNode root = ConfigNode::map();
@@ -135,23 +166,44 @@ RunConfig load_job(const std::vector<std::string>& files, const std::vector<std:
       resolve_data(config.parallel, asked);
     }
     check_legal(config, asked, from, report);
-    check_files(config, report);
+    if (absent_data)
+      check_files_here(config, *absent_data, report);
+    else
+      check_files(config, report);
     for (std::string& sentence : unsupported(config)) report.problems.push_back(std::move(sentence));
   }
   problems.insert(problems.end(), report.problems.begin(), report.problems.end());
   return config;
 }
 
+void fail_with(const std::vector<std::string>& problems) {
+  if (problems.empty()) return;
+  if (problems.size() == 1) fail_usage("{}", problems[0]);
+  std::string list;
+  for (const std::string& p : problems) list += "\n  - " + p;
+  fail_usage("the job has {} problems:{}", problems.size(), list);
+}
+
+}  // namespace
+
+RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
+                   const JobRanks& ranks, std::vector<std::string>& problems) {
+  return read_job(files, sets, ranks, nullptr, problems);
+}
+
 RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
                    const JobRanks& ranks) {
   std::vector<std::string> problems;
-  RunConfig config = load_job(files, sets, ranks, problems);
-  if (problems.size() == 1) fail_usage("{}", problems[0]);
-  if (!problems.empty()) {
-    std::string list;
-    for (const std::string& p : problems) list += "\n  - " + p;
-    fail_usage("the job has {} problems:{}", problems.size(), list);
-  }
+  RunConfig config = read_job(files, sets, ranks, nullptr, problems);
+  fail_with(problems);
+  return config;
+}
+
+RunConfig load_job_to_plan(const std::vector<std::string>& files, const std::vector<std::string>& sets,
+                           const JobRanks& ranks, std::vector<std::string>& absent) {
+  std::vector<std::string> problems;
+  RunConfig config = read_job(files, sets, ranks, &absent, problems);
+  fail_with(problems);
   return config;
 }
 

@@ -37,23 +37,17 @@ class CommandLine {
     app_.require_subcommand(1);
     app_.get_formatter()->column_width(36);
     app_.set_help_all_flag("--help-all", "help of all commands");
+    const Choose choose = [this](std::function<int()> command) { run_ = std::move(command); };
+    add_init(app_, choose);
     add_train();
     add_plan();
     add_verify();
-    const Choose choose = [this](std::function<int()> command) { run_ = std::move(command); };
     add_launch(app_, choose);
     add_checkpoint(app_, choose);
     add_generate();
     add_report();
     if (more) more(app_, choose);
-    app_.add_subcommand("schema", "print the JSON Schema of job files, for editors")
-        ->footer("Example:\n  triax schema > triax.schema.json")
-        ->final_callback([this] {
-          run_ = [] {
-            std::puts(job_schema().c_str());
-            return exit_done;
-          };
-        });
+    add_describe(app_, choose);
     app_.add_subcommand("version", "print versions and what this machine offers")
         ->footer("Example:\n  triax version")
         ->final_callback([this] { run_ = version; });

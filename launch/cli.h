@@ -15,6 +15,10 @@ void add_job(CLI::App& command, JobArguments& job, bool required = true);
 using Choose = std::function<void(std::function<int()>)>;
 /// The commands `triax checkpoint ...`.
 void add_checkpoint(CLI::App& app, const Choose& choose);
+/// `triax init`.
+void add_init(CLI::App& app, const Choose& choose);
+/// `triax completion`, `triax schema`, `triax man`, `triax reference`: about the commands of `app`.
+void add_describe(CLI::App& app, const Choose& choose);
 /// Adds commands of rooms that this one does not know, such as its neighbour bench.
 using AddCommands = std::function<void(CLI::App& app, const Choose& choose)>;
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "core/error.h"
-#include "engine/job.h"
+#include "engine/job_to_plan.h"
 #include "engine/search.h"
 #include "launch/commands.h"
 #include "launch/plan_json.h"
@@ -188,11 +188,19 @@ void refuse_what_goes_unused(const PlanOptions& o) {
          "parallel.pipeline");
 }
 
+// The job, without its data if that is elsewhere.
+RunConfig load(const PlanOptions& options, const JobRanks& ranks) {
+  std::vector<std::string> absent;
+  RunConfig config = load_job_to_plan(options.job.files, options.job.sets, ranks, absent);
+  for (const std::string& sentence : absent) fmt::print(stderr, "triax: note: {}\n", sentence);
+  return config;
+}
+
 int search(const PlanOptions& options) {
   if (options.job.ranks == 0) fail_usage("--search divides --ranks N; give it");
   JobRanks ranks{0, options.job.ranks, options.cluster};
   ranks.leave_grid_open = true;
-  const RunConfig config = load_job(options.job.files, options.job.sets, ranks);
+  const RunConfig config = load(options, ranks);
   const ClusterConfig cluster = cluster_of(config, options.job.ranks);
   const GridSearch found = search_grids(config, options.job.ranks, cluster);
   if (options.json)
@@ -211,8 +219,7 @@ int plan(const PlanOptions& options) {
   refuse_what_goes_unused(options);
   if (!job) return plan_schedule_alone(options.schedule, options.json);
   if (options.search) return search(options);
-  const RunConfig config =
-      load_job(options.job.files, options.job.sets, {0, options.job.ranks, options.cluster, options.device});
+  const RunConfig config = load(options, {0, options.job.ranks, options.cluster, options.device});
   PlanAnswers answers;
   answers.largest_asked = options.largest;
   if (!config.parallel.cluster.empty()) {

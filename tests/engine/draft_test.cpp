@@ -1,0 +1,118 @@
+// What `triax init` writes: published shapes, on the planner's grid, as a job file that reads back as itself.
+#include "engine/draft.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "core/fields.h"
+#include "engine/job.h"
+#include "model/gpt.h"
+
+namespace triax {
+namespace {
+
+// The numbers of elements of the published weights (safetensors' headers on the Hugging Face hub).
+TEST(ModelSizes, HaveThePublishedNumbersOfParameters) {
+  const std::map<std::pair<std::string, std::string>, int64_t> published{
+      {{"gpt2", "124m"}, 124439808},   {{"gpt2", "355m"}, 354823168},   {{"gpt2", "774m"}, 774030080},
+      {{"gpt2", "1.5b"}, 1557611200},  {{"llama", "135m"}, 134515008},  {{"llama", "360m"}, 361821120},
+      {{"llama", "1.1b"}, 1100048384}, {{"llama", "7b"}, 6738415616},   {{"llama", "8b"}, 8030261248},
+      {{"llama", "13b"}, 13015864320}, {{"llama", "70b"}, 68976648192}, {{"llama", "405b"}, 405853388800}};
+  for (const auto& [key, parameters] : published)
+    EXPECT_EQ(parameter_count(model_size(key.first, key.second).model), parameters) << key.second;
+  // Those whose weights are not published are named by their rounded number.
+  EXPECT_NEAR(static_cast<double>(parameter_count(model_size("gpt2", "7b").model)), 6.7e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(parameter_count(model_size("gpt2", "13b").model)), 13e9, 0.2e9);
+  EXPECT_NEAR(static_cast<double>(parameter_count(model_size("gpt2", "175b").model)), 175e9, 1e9);
+}
+
+TEST(ModelSizes, EveryFamilyHasTheClassesOfSize) {
+  for (const std::string& family : model_families())
+    for (const char* size : {"124m", "350m", "1b", "7b"})
+      EXPECT_EQ(model_size(family, size).family, family) << size;
+}
+
+TEST(ModelSizes, WhatIsNotThereIsRefusedWithWhatIs) {
+  const auto told = [](const std::string& family, const std::string& size) -> std::string {
+    try {
+      model_size(family, size);
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::usage ? error.what() : "";
+    }
+    return "";
+  };
+  EXPECT_NE(told("gpt5", "7b").find("it can be gpt2, llama"), std::string::npos);
+  EXPECT_NE(told("llama", "3b").find("70b"), std::string::npos);
+}
+
+DraftRequest on_gpus(const std::string& family, const std::string& size, int ranks) {
+  DraftRequest request{family, size, "", ranks};
+  request.cluster.device = "h100";
+  request.train = {"a.bin"};
+  request.validation = {"b.bin"};
+  return request;
+}
+
+TEST(Draft, IsTheSearchsQuickestGridAndItsBatchDivides) {
+  const DraftRequest request = on_gpus("llama", "1b", 24);
+  const Draft draft = draft_job(request);
+  const TrainingConfig& t = draft.config.training;
+  EXPECT_EQ(world_size(draft.config), 24);
+  EXPECT_EQ(t.global_batch_size % (t.micro_batch_size * draft.config.parallel.data), 0);
+  // No grid of the same micro-batch and recomputation is quicker than what was taken.
+  RunConfig job = draft.config;
+  job.parallel.tensor = job.parallel.pipeline = job.parallel.data = 0;
+  if (draft.config.parallel.tensor == 1) job.parallel.tensor = 1;
+  const GridSearch search = search_grids(job, 24, request.cluster);
+  ASSERT_FALSE(search.fitting.empty());
+  EXPECT_DOUBLE_EQ(search.fitting.front().cost.seconds, draft.choice.cost.seconds);
+}
+
+TEST(Draft, TheFileReadsBackAsTheDraftAndHasEverySentence) {
+  const DraftRequest request = on_gpus("gpt2", "124m", 8);
+  const Draft draft = draft_job(request);
+  const std::string text = draft_yaml(draft, request, "/usr/share/triax/job.schema.json");
+  EXPECT_EQ(text.rfind("# yaml-language-server: $schema=/usr/share/triax/job.schema.json\n", 0), 0u);
+  RunConfig back = config_from_yaml(text, "draft");
+  EXPECT_EQ(back.parallel.data, 0);
+  EXPECT_EQ(back.lr_schedule.decay_steps, 0);
+  back.parallel.data = draft.config.parallel.data;
+  back.lr_schedule.decay_steps = draft.config.lr_schedule.decay_steps;
+  EXPECT_EQ(back, draft.config);
+  // Sentences are wrapped: compare without line ends and the marks of comments.
+  std::string flat;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] == '\n') {
+      while (i + 1 < text.size() && (text[i + 1] == ' ' || text[i + 1] == '#')) ++i;
+      flat += ' ';
+    } else {
+      flat += text[i];
+    }
+  std::vector<const FieldTableBase*> tables{&fields_of(static_cast<const RunConfig*>(nullptr))};
+  int sentences = 0;
+  while (!tables.empty()) {
+    const FieldTableBase* table = tables.back();
+    tables.pop_back();
+    for (const Field& f : table->fields()) {
+      EXPECT_NE(flat.find(f.doc), std::string::npos) << f.key;
+      ++sentences;
+      if (f.type->table()) tables.push_back(f.type->table());
+    }
+  }
+  EXPECT_GT(sentences, 60);
+}
+
+TEST(Draft, WhatFitsNowhereIsRefusedWithWhatItNeeds) {
+  try {
+    draft_job(on_gpus("llama", "70b", 2));
+    FAIL() << "70 billion parameters fit two GPUs";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("the smallest needs"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace triax
