@@ -1,12 +1,20 @@
 # The commands of the house; each is a few lines of shell in scripts/. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build demo test test-full bench format lint clean help
+.PHONY: build install deb demo test test-full bench format lint clean help
 
+PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 export JOBS
 
 build:      ## install what is missing (scripts/setup) and build build/triax
 	@scripts/build triax
+
+install:    ## install into PREFIX (default /usr/local); DESTDIR is put before it
+	@scripts/build all
+	@cmake --install build --prefix "$(PREFIX)"
+
+deb:        ## Debian packages triax and libtriax-dev in build/
+	@scripts/make_deb
 
 demo: build ## train a small GPT on a 2 x 2 x 2 grid, stop, resume on another, look at the result
 	@scripts/setup --demo
