@@ -37,6 +37,14 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
           "limit "
           "does it; 0: never.")
         .at_least(0);
+    t.add("on_nonfinite", &C::on_nonfinite,
+          "When the loss or the gradient norm is not finite, no rank changes a weight; then the job stops "
+          "with a "
+          "report, or skips the step's update and goes on.")
+        .one_of({"stop", "skip"});
+    t.add("max_skipped_steps", &C::max_skipped_steps,
+          "With on_nonfinite skip: steps in a row that may be skipped; at one more the job stops.")
+        .at_least(1);
     t.add("threads", &C::threads, "Compute threads per rank; 0: the host's cores / its ranks, at least 1.")
         .at_least(0)
         .at_most(4096);
@@ -67,6 +75,9 @@ const FieldTable<DebugConfig>& fields_of(const DebugConfig*) {
           "<output_dir>/gradients.")
         .at_least(1);
     t.add("dump_batches_at", &C::dump_batches_at, "Steps whose tokens are written to <output_dir>/batches.")
+        .at_least(1);
+    t.add("nonfinite_gradient_at", &C::nonfinite_gradient_at,
+          "Steps at which the last rank's first gradient becomes NaN, to rehearse training.on_nonfinite.")
         .at_least(1);
     t.add("check_collectives", &C::check_collectives,
           "Compare the order of the ranks' calls to collectives while running.");

@@ -21,9 +21,11 @@ struct TrainingConfig {
   std::string precision = "fp32";  ///< fp32 | bf16
   std::string recompute = "none";  ///< none | selective | full
   bool partition_activations = false;
-  std::string device = "auto";    ///< auto | cpu | cuda
-  double stop_after_minutes = 0;  ///< save, and end with status 75; 0: never
-  int threads = 0;                ///< compute threads per rank; 0: cores / ranks of the host, at least 1
+  std::string device = "auto";        ///< auto | cpu | cuda
+  double stop_after_minutes = 0;      ///< save, and end with status 75; 0: never
+  std::string on_nonfinite = "stop";  ///< stop | skip, when loss or gradient norm are not finite
+  int64_t max_skipped_steps = 10;     ///< in a row, with skip
+  int threads = 0;                    ///< compute threads per rank; 0: cores / ranks of the host, at least 1
   bool operator==(const TrainingConfig&) const = default;
 };
 
@@ -37,8 +39,9 @@ struct LoggingConfig {
 
 /// The job file's `debug`.
 struct DebugConfig {
-  std::vector<int64_t> dump_gradients_at;  ///< steps
-  std::vector<int64_t> dump_batches_at;    ///< steps
+  std::vector<int64_t> dump_gradients_at;      ///< steps
+  std::vector<int64_t> dump_batches_at;        ///< steps
+  std::vector<int64_t> nonfinite_gradient_at;  ///< steps
   bool check_collectives = false;
   bool operator==(const DebugConfig&) const = default;
 };

@@ -15,13 +15,22 @@
 
 namespace triax {
 
+namespace {
+
+std::string number(double x) {
+  return std::isfinite(x) ? fmt::format("{:.17g}", x) : "null";
+}
+
+}  // namespace
+
 std::string to_json_line(const StepMetrics& m) {
-  std::string line = fmt::format(
-      R"({{"step":{},"loss":{:.17g},"grad_norm":{:.17g},"lr":{:.17g},"tokens":{},"consumed_samples":{},)"
-      R"("step_seconds":{:.17g},"tokens_per_second":{:.17g},"tflops":{:.17g},)",
-      m.step, m.loss, m.grad_norm, m.learning_rate, m.tokens, m.consumed_samples, m.step_seconds,
-      m.tokens_per_second, m.tflops);
-  if (m.validation_loss) line += fmt::format(R"("validation_loss":{:.17g},)", *m.validation_loss);
+  std::string line =
+      fmt::format(R"({{"step":{},"loss":{},"grad_norm":{},"lr":{:.17g},"tokens":{},"consumed_samples":{},)"
+                  R"("step_seconds":{:.17g},"tokens_per_second":{:.17g},"tflops":{:.17g},)",
+                  m.step, number(m.loss), number(m.grad_norm), m.learning_rate, m.tokens, m.consumed_samples,
+                  m.step_seconds, m.tokens_per_second, m.tflops);
+  if (m.skipped) line += R"("skipped":true,)";
+  if (m.validation_loss) line += fmt::format(R"("validation_loss":{},)", number(*m.validation_loss));
   return line + fmt::format(R"("exposed_seconds":{:.17g},"hidden_seconds":{:.17g},"peak_bytes":{}}})",
                             m.exposed_seconds, m.hidden_seconds, m.peak_bytes);
 }
@@ -87,13 +96,14 @@ std::string StepConsole::eta(const StepMetrics& m) const {
 void StepConsole::step(const StepMetrics& m) {
   // A running mean that forgets the first steps, which are slower than the rest.
   mean_seconds_ = m.step <= first_ + 1 ? m.step_seconds : 0.9 * mean_seconds_ + 0.1 * m.step_seconds;
-  const bool due = m.step % interval_ == 0 || m.step == last_ || m.validation_loss;
+  const bool due = m.step % interval_ == 0 || m.step == last_ || m.validation_loss || m.skipped;
   if (due) {
     std::string line = fmt::format(
         "step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {:.3f} TFLOP/s  ETA {}",
         m.step, fmt::formatted_size("{}", last_), last_, m.loss, m.grad_norm, m.learning_rate,
         m.tokens_per_second, m.tflops, eta(m));
     if (m.validation_loss) line += fmt::format("  validation loss {:.4f}", *m.validation_loss);
+    if (m.skipped) line += "  skipped";
     say(line);
   }
   if (terminal_) draw_bar(m);

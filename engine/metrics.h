@@ -19,13 +19,15 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double tflops = 0;  ///< model FLOPs per rank and second, in 10^12
   std::optional<double> validation_loss;
+  bool skipped = false;  ///< loss or norm were not finite, and the step changed no weight
   int64_t peak_bytes = 0;
   /// Of rank 0 in this step, see Recorder::Entry: time spent in communication, and time for which messages
   /// were at work while it computed.
   double exposed_seconds = 0, hidden_seconds = 0;
 };
 
-/// The object of one step with 17 significant digits, without the line's end.
+/// The object of one step with 17 significant digits, without the line's end. JSON has no numbers that are
+/// not finite: they are null.
 std::string to_json_line(const StepMetrics& metrics);
 
 /// Appends to metrics.jsonl, a line per step, each handed to the operating system at once.

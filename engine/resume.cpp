@@ -43,6 +43,8 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
                                           "training.recompute",
                                           "training.threads",
                                           "training.stop_after_minutes",
+                                          "training.on_nonfinite",
+                                          "training.max_skipped_steps",
                                           "training.partition_activations",
                                           "data.validation_interval",
                                           "data.validation_batches",

@@ -39,6 +39,9 @@ class RunFolder {
   std::string trace_path(int64_t step, int rank) const;
   /// "<output_dir>/<kind>/step-00000012.h5".
   std::string dump_path(const std::string& kind, int64_t step) const;
+  /// "<output_dir>/stopped": the state of a run that a fault of its numbers has stopped. No run resumes from
+  /// it by itself.
+  std::string stopped_dir() const { return dir_ + "/stopped"; }
   /// Where an older run was moved to; empty when there was none.
   const std::string& moved_to() const { return moved_to_; }
 

@@ -40,6 +40,8 @@ SaveRequest Saver::request(const RunPosition& now) const {
   save.grid = grid_;
   save.extra = extra_;
   save.extra["loss"] = now.loss;
+  if (const SkippedSteps& skipped = trainer_.skipped(); skipped.total > 0)
+    save.extra["skipped_steps"] = {{"total", skipped.total}, {"in_row", skipped.in_row}};
   save.pieces = pieces_;
   save.keep = static_cast<int>(config_.checkpoint.keep);
   return save;
@@ -108,6 +110,24 @@ void Saver::save(const RunPosition& now, bool last) {
     start(now);
   } catch (const AgreedError& error) {
     failed(error, now, last);
+  }
+}
+
+void Saver::set_aside(const RunPosition& now, const std::string& dir) {
+  finish(now);
+  if (saved_step_ == now.step) return;  // the newest checkpoint is this state
+  pieces_ = pieces_to_save(trainer_);
+  SaveRequest save = request(now);
+  save.dir = dir;
+  save.keep = 1;
+  try {
+    const SaveResult result = save_checkpoint(world_, save);
+    if (leads())
+      say_(
+          fmt::format("the state at the stop, that of step {}, is in {}; `triax checkpoint inspect` reads it",
+                      now.step, result.folder.string()));
+  } catch (const AgreedError& error) {
+    if (leads()) log_.error("the state at the stop could not be written to {}: {}", dir, error.what());
   }
 }
 

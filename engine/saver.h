@@ -37,6 +37,9 @@ class Saver {
   /// background, it returns when the state has been copied; `last`: it is complete when this returns, and a
   /// failure is thrown. Collective.
   void save(const RunPosition& now, bool last);
+  /// The state as it is, to be looked at, as a checkpoint in `dir`, where no run looks for one; the latest
+  /// alone is kept. Says where it is; a failure is only reported. Collective.
+  void set_aside(const RunPosition& now, const std::string& dir);
   /// Completes what is being written. Collective.
   void finish(const RunPosition& now);
 

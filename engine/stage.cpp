@@ -83,6 +83,7 @@ Pass Stage::pass_of(const Action& action) const {
   pass.loss_scale = run_.loss_scale;
   // Every chunk's backward, and its weight halves, come in ascending order of micro-batches.
   if (action.micro_batch + 1 == run_.micro_batches->ids[0]) pass.gradients_done = run_.gradients_done;
+  pass.probe = run_.probe;
   pass.seed = run_.seed;
   pass.step = run_.step;
   pass.first_token = (run_.first_sequence + action.micro_batch * shape_.batch) * shape_.sequence;

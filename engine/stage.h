@@ -44,6 +44,7 @@ class Stage final : public StageOperations {
     int64_t first_sequence = 0;
     /// Told the entries whose gradients of the step are complete, as Pass::gradients_done; or null.
     const std::function<void(int first, int end)>* gradients_done = nullptr;
+    const Probe* probe = nullptr;  ///< told what every module computes; or null
   };
   /// Every action of later runs goes into `trace` while that is on; null: none.
   void set_trace(Trace* trace) { trace_ = trace; }

@@ -70,6 +70,8 @@ class Run {
   bool save_if_due();
   std::string how_to_continue() const;
   StepMetrics one_step(int64_t step);
+  void spoil_gradient(int first_entry);
+  void tell_skipped(const StepResult& result);
   double validate();
   void finish_curves();
   void conclude();
@@ -184,6 +186,20 @@ double Run::validate() {
          static_cast<double>(config_.data.validation_batches * t.global_batch_size * t.sequence_length);
 }
 
+// debug.nonfinite_gradient_at. Entries become complete in any order; the first one comes once.
+void Run::spoil_gradient(int first_entry) {
+  if (first_entry > 0) return;
+  trainer_.params().primary_grad(trainer_.params().entries().at(0)).f32()[0] =
+      std::numeric_limits<float>::quiet_NaN();
+}
+
+void Run::tell_skipped(const StepResult& result) {
+  const std::string text = fmt::format("{}\n  skipped, the {}. in a row of at most {}", result.report,
+                                       trainer_.skipped().in_row, config_.training.max_skipped_steps);
+  log_.info("{}", text);
+  if (leads()) console_->say(text);
+}
+
 StepMetrics Run::one_step(int64_t step) {
   const auto start = Clock::now();
   const TrainingConfig& t = config_.training;
@@ -202,13 +218,17 @@ StepMetrics Run::one_step(int64_t step) {
     dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
   })
                                                                 : nullptr);
+  trainer_.on_own_gradients(listed(config_.debug.nonfinite_gradient_at) && world_.rank() == world_.size() - 1
+                                ? [this](int first, int) { spoil_gradient(first); }
+                                : std::function<void(int, int)>());
   plan_check_.begin_step();
   const Recorder& recorder = world_.recorder();
   const double exposed = recorder.exposed_seconds(), hidden = recorder.hidden_seconds();
   const StepResult result = trainer_.step(step, [this] { return my_votes(); });
-  if (!listed(config_.debug.dump_gradients_at)) plan_check_.end_step(step);
+  if (!listed(config_.debug.dump_gradients_at) && !result.skipped) plan_check_.end_step(step);
+  if (result.skipped) tell_skipped(result);
   votes_ = result.votes;
-  last_loss_ = result.loss;
+  if (!result.skipped) last_loss_ = result.loss;  // of checkpoints, which tell a number
   consumed_samples_ += t.global_batch_size;
 
   StepMetrics m;
@@ -216,6 +236,7 @@ StepMetrics Run::one_step(int64_t step) {
   m.loss = result.loss;
   m.grad_norm = result.grad_norm;
   m.learning_rate = result.learning_rate;
+  m.skipped = result.skipped;
   m.consumed_samples = consumed_samples_;
   m.tokens = consumed_samples_ * t.sequence_length;
   m.step_seconds = seconds_since(start);
@@ -317,7 +338,7 @@ Outcome Run::train() {
     try {
       metrics = one_step(step_ + 1);
     } catch (const DivergedError&) {  // on all ranks; the checkpoint before it is worth waiting for
-      saver_->finish(position());
+      saver_->set_aside(position(), folder_.stopped_dir());
       throw;
     }
     ++step_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/nonfinite.h"
 #include "engine/state.h"
 #include "model/gpt.h"
 #include "optim/lr_schedule.h"
@@ -120,6 +121,50 @@ void Trainer::load_batch(const int32_t* rows) {
   }
 }
 
+Stage::Run Trainer::training_run(int64_t step, ExactSum& loss) {
+  return {.micro_batches = &batch_,
+          .loss_scale = loss_scale_,
+          .loss = &loss,
+          .seed = static_cast<uint64_t>(config_.seed),
+          .step = step,
+          .first_sequence = mesh_.coordinate("dp") * rows_per_step()};
+}
+
+// The loss or the norm of the step is not finite, and nothing has been updated.
+StepResult Trainer::not_finite(int64_t step, StepResult result) {
+  ++skipped_.total, ++skipped_.in_row;
+  const NonfiniteReport found =
+      find_nonfinite({mesh_, params_, *optimizer_, config_.model, mesh_.coordinate("dp") * rows_per_step(),
+                      [&](const Probe& probe) {
+                        params_.zero_grads();
+                        ExactSum loss;
+                        Stage::Run run = training_run(step, loss);
+                        run.probe = &probe;
+                        stage_->run(run);
+                        if (own_gradient_hook_)
+                          own_gradient_hook_(0, static_cast<int>(params_.entries().size()));
+                      }});
+  const TrainingConfig& t = config_.training;
+  const bool skip = t.on_nonfinite == "skip", too_many = skip && skipped_.in_row > t.max_skipped_steps;
+  result.report = fmt::format(
+      "step {}: the loss is {:.6g} and the gradient norm {:.6g}; no rank has changed a weight or a moment{}",
+      step, std::fabs(result.loss), std::fabs(result.grad_norm), found.text);
+  if (skip && !too_many && !found.in_weights) {
+    result.skipped = true;
+    return result;
+  }
+  std::string remedy =
+      "\n  Resume from the newest checkpoint with a smaller optimizer.lr or a longer "
+      "lr_schedule.warmup_steps";
+  if (!skip) remedy += ", or pass over such steps with training.on_nonfinite: skip";
+  if (too_many)
+    remedy += fmt::format("; these were more than training.max_skipped_steps: {} steps in a row",
+                          t.max_skipped_steps);
+  if (found.in_weights)
+    remedy += "\n  A weight that is not finite makes every later step so: skipping would not help";
+  throw DivergedError(ErrorKind::fault, result.report + remedy);
+}
+
 StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
   ExactSum loss, squared_norm;
@@ -127,16 +172,15 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   phase.begin("zero gradients");
   params_.zero_grads();
   const std::function<void(int, int)> done = [&](int first, int end) {
+    if (own_gradient_hook_) own_gradient_hook_(first, end);
     optimizer_->gradients_done(first, end);
   };
   phase.begin("forward and backward");
-  stage_->run({.micro_batches = &batch_,
-               .loss_scale = loss_scale_,
-               .loss = &loss,
-               .seed = static_cast<uint64_t>(config_.seed),
-               .step = step,
-               .first_sequence = mesh_.coordinate("dp") * rows_per_step(),
-               .gradients_done = config_.parallel.overlap_comm ? &done : nullptr});
+  Stage::Run run = training_run(step, loss);
+  if (config_.parallel.overlap_comm) run.gradients_done = &done;
+  stage_->run(run);
+  if (own_gradient_hook_ && !run.gradients_done)
+    own_gradient_hook_(0, static_cast<int>(params_.entries().size()));
   phase.begin("reduce gradients");
   optimizer_->sync_gradients();
   phase.begin("gradient norm");
@@ -149,16 +193,12 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   result.grad_norm = std::sqrt(totals.squared_norm);
   result.votes = totals.votes;
   if (gradient_hook_) gradient_hook_();
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    throw DivergedError(
-        ErrorKind::fault,
-        fmt::format(
-            "step {}: the loss is {} and the gradient norm {}; no weight was updated. Resume from the "
-            "newest checkpoint with a smaller optimizer.lr or a longer lr_schedule.warmup_steps",
-            step, result.loss, result.grad_norm));
   result.learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    return not_finite(step, std::move(result));
+  skipped_.in_row = 0;
   phase.begin("update weights");
-  optimizer_->update(step, result.learning_rate,
+  optimizer_->update(step - skipped_.total, result.learning_rate,
                      clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
   return result;
 }

@@ -30,9 +30,22 @@ struct StepResult {
   double grad_norm = 0;  ///< before clipping
   double learning_rate = 0;
   Votes votes{};  ///< summed over ranks: all ranks see the same
+  /// The loss or the norm is not finite and training.on_nonfinite says skip: no weight and no moment has
+  /// changed on any rank. What was found, for a person.
+  bool skipped = false;
+  std::string report;
 };
 
-/// The loss or the gradient norm is not finite: all ranks throw it at the same step, before any update.
+/// Steps whose update was skipped; part of a run's position, because a resumed run must count as the
+/// undisturbed one.
+struct SkippedSteps {
+  int64_t total = 0;
+  int64_t in_row = 0;  ///< up to and with the last step
+  bool operator==(const SkippedSteps&) const = default;
+};
+
+/// The loss or the gradient norm is not finite and the job is to stop: all ranks throw it at the same step,
+/// before any update, with the same report of what was found.
 class DivergedError : public Error {
  public:
   using Error::Error;
@@ -65,7 +78,9 @@ class Trainer {
   int64_t rows_per_step() const { return micro_batches_ * config_.training.micro_batch_size; }
 
   /// One training step (counted from 1) on the loaded batch. `my_votes` is asked as late as possible: after
-  /// the backward passes. Collective. Throws DivergedError.
+  /// the backward passes. Collective. When the loss or the norm is not finite, nobody updates anything; with
+  /// training.on_nonfinite: skip the result says so, otherwise, after training.max_skipped_steps in a row, or
+  /// when a weight is not finite, it throws DivergedError.
   StepResult step(int64_t step, const std::function<Votes()>& my_votes);
   /// Adds the loaded batch's token losses, of all ranks, to `sum`; nothing else changes. Collective.
   void evaluate(ExactSum& sum);
@@ -81,6 +96,17 @@ class Trainer {
 
   /// Called between the gradients' reduction and the update; for dumps.
   void on_gradients(std::function<void()> hook) { gradient_hook_ = std::move(hook); }
+  /// Called when the gradients of the ParamStore's entries [first, end) are complete on this rank and on
+  /// their way to the others; a seam for tests that damage them.
+  void on_own_gradients(std::function<void(int first, int end)> hook) {
+    own_gradient_hook_ = std::move(hook);
+  }
+
+  /// The steps that changed nothing: AdamW's bias correction counts the others, as torch.optim.AdamW, whose
+  /// step() is not called for them, does.
+  const SkippedSteps& skipped() const { return skipped_; }
+  /// To be set with the state of a checkpoint.
+  void set_skipped(const SkippedSteps& skipped) { skipped_ = skipped; }
 
   /// Host memory for a copy of what this rank saves, one piece behind the other: [elements] f32; of no
   /// elements unless checkpoint.async.
@@ -97,6 +123,8 @@ class Trainer {
     double loss, squared_norm;
     Votes votes;
   };
+  Stage::Run training_run(int64_t step, ExactSum& loss);
+  StepResult not_finite(int64_t step, StepResult result);
   Totals sum_over_ranks(ExactSum loss, ExactSum squared_norm, const Votes& votes);
   /// The same token's loss is known to all tensor ranks; one of them counts it.
   bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
@@ -116,6 +144,8 @@ class Trainer {
   float loss_scale_;
   Trace* trace_ = nullptr;
   std::function<void()> gradient_hook_;
+  std::function<void(int first, int end)> own_gradient_hook_;
+  SkippedSteps skipped_;
 };
 
 /// Grid of a job: tp innermost, then dp, then pp.

@@ -92,6 +92,7 @@ void Chunk::forward(Pass& pass, const Tensor& y) {
     Scratch::Frame inner(c.scratch);
     Pass own = with_workspace(pass, i, inner);
     modules_[i]->forward(own, input(i), out);
+    if (own.probe) (*own.probe)(own, *modules_[i], false, out);
     if (!ends && shape_.partition_inputs) {
       const Tensor part = part_of(c.mesh.tp(), out);
       c.device.copy(pass.slot[inputs_[i + 1]].raw(), part.raw(), part.bytes());
@@ -118,6 +119,7 @@ void Chunk::backward_input(Pass& pass, const Tensor& dy, const Tensor& dx) {
       own.replay = false;
     }
     modules_[i]->backward_input(own, x, gradient, out);
+    if (own.probe) (*own.probe)(own, *modules_[i], true, out);
     if (own.weights_now) done(pass, i);
     gradient = out;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace triax {
 
@@ -199,12 +200,16 @@ void Optimizer::publish_weights() {
     }
 }
 
+// Copies that do not count are checked as well: this rank would update its own with them.
 void Optimizer::add_squared_norm(ExactSum& sum) {
   const float* grads = context_->params.grads().f32();
+  ExactSum copies;
   for (const auto& piece : own_.pieces()) {
-    if (!context_->params.entries()[static_cast<size_t>(piece.entry)].counted) continue;
-    context_->kernels.squared_norm(context_->device, {piece.end - piece.begin, grads + piece.begin, &sum});
+    const bool counted = context_->params.entries()[static_cast<size_t>(piece.entry)].counted;
+    context_->kernels.squared_norm(context_->device,
+                                   {piece.end - piece.begin, grads + piece.begin, counted ? &sum : &copies});
   }
+  if (!std::isfinite(copies.value())) sum.add(std::numeric_limits<double>::quiet_NaN());
 }
 
 void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {

@@ -81,6 +81,15 @@ std::vector<Box> boxes_of_range(const Box& box, int64_t begin, int64_t end) {
   return out;
 }
 
+Shape index_of(const Box& box, int64_t position) {
+  Shape index = box.offset;
+  for (int i = box.extent.rank() - 1; i >= 0; --i) {
+    index[i] += position % box.extent[i];
+    position /= box.extent[i];
+  }
+  return index;
+}
+
 int64_t index_within(const Box& outer, const Box& inner) {
   int64_t index = 0;
   for (int i = 0; i < outer.extent.rank(); ++i)

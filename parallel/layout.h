@@ -32,6 +32,9 @@ std::vector<Box> boxes_of_range(const Box& box, int64_t begin, int64_t end);
 /// Row-major index, within `outer`, of the first element of `inner` (which lies inside it).
 int64_t index_within(const Box& outer, const Box& inner);
 
+/// The index, in the whole tensor, of the element at a row-major position of a box.
+Shape index_of(const Box& box, int64_t position);
+
 /// Copies the common part of two boxes of one logical tensor from one contiguous row-major buffer to another.
 /// Returns the number of elements copied.
 int64_t copy_box(const Box& source_box, const float* source, const Box& target_box, float* target);

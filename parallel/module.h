@@ -33,6 +33,12 @@ struct Slot {
   Tensor operator[](int index) const { return placement->at(base, index); }
 };
 
+class Module;
+struct Pass;
+/// Told what a module has just computed: its output [rows, H] after its forward, its input's gradient after
+/// its backward (without memory where it has none). For finding where numbers stop being finite.
+using Probe = std::function<void(const Pass&, const Module&, bool backward, const Tensor&)>;
+
 /// One micro-batch on its way through one module.
 struct Pass {
   Context& context;
@@ -61,6 +67,7 @@ struct Pass {
   /// On the last micro-batch of a step: told, module by module, the entries of the ParamStore [first, end)
   /// whose gradients are complete.
   const std::function<void(int first, int end)>* gradients_done = nullptr;
+  const Probe* probe = nullptr;  ///< or null, as in every healthy step
 
   int64_t tokens() const { return batch * sequence; }
   /// Row of the micro-batch that this rank's activations begin with; not 0 with sequence parallelism alone.
