@@ -56,16 +56,16 @@ DraftRequest on_gpus(const std::string& family, const std::string& size, int ran
 }
 
 TEST(Draft, IsTheSearchsQuickestGridAndItsBatchDivides) {
-  const DraftRequest request = on_gpus("llama", "1b", 24);
+  const DraftRequest request = on_gpus("gpt2", "124m", 6);
   const Draft draft = draft_job(request);
   const TrainingConfig& t = draft.config.training;
-  EXPECT_EQ(world_size(draft.config), 24);
+  EXPECT_EQ(world_size(draft.config), 6);
   EXPECT_EQ(t.global_batch_size % (t.micro_batch_size * draft.config.parallel.data), 0);
   // No grid of the same micro-batch and recomputation is quicker than what was taken.
   RunConfig job = draft.config;
   job.parallel.tensor = job.parallel.pipeline = job.parallel.data = 0;
   if (draft.config.parallel.tensor == 1) job.parallel.tensor = 1;
-  const GridSearch search = search_grids(job, 24, request.cluster);
+  const GridSearch search = search_grids(job, 6, request.cluster);
   ASSERT_FALSE(search.fitting.empty());
   EXPECT_DOUBLE_EQ(search.fitting.front().cost.seconds, draft.choice.cost.seconds);
 }
@@ -106,8 +106,10 @@ TEST(Draft, TheFileReadsBackAsTheDraftAndHasEverySentence) {
 
 TEST(Draft, WhatFitsNowhereIsRefusedWithWhatItNeeds) {
   try {
-    draft_job(on_gpus("llama", "70b", 2));
-    FAIL() << "70 billion parameters fit two GPUs";
+    DraftRequest request = on_gpus("gpt2", "124m", 2);
+    request.cluster.memory = 0.5;
+    draft_job(request);
+    FAIL() << "124 million parameters fit half a GiB";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_NE(std::string(error.what()).find("the smallest needs"), std::string::npos) << error.what();
