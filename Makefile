@@ -1,6 +1,6 @@
 # The commands of the house; each is a few lines of shell in scripts/. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build install deb demo test test-full bench format lint clean help
+.PHONY: build install deb demo test test-full test-cluster bench format lint clean help
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -25,6 +25,9 @@ test:       ## unit tests, small grids, and the same under the address and threa
 
 test-full:  ## everything that takes longer: the whole matrix of grids
 	@scripts/test full
+
+test-cluster: ## mpirun on simulated hosts and a Slurm of one node, all in namespaces; as root
+	@scripts/test cluster
 
 bench: build ## what this machine does: kernels and steps
 	@scripts/setup --bench

@@ -8,6 +8,25 @@ bool has(const std::string& line, const char* text) {
   return line.find(text) != std::string::npos;
 }
 
+bool from_srun(const std::string& line) {
+  return line.rfind("srun: error: ", 0) == 0;
+}
+
+// "mpirun noticed that process rank 3 with PID 0 on node h1 exited on signal 9 (Killed)."
+// "srun: error: h1: task 3: Killed"
+bool is_death(const std::string& line) {
+  if (has(line, " noticed that process rank ")) return has(line, " exited on signal ");
+  if (!from_srun(line) || !has(line, ": task")) return false;
+  for (const char* how : {"Killed", "Segmentation", "Aborted", "Bus error", "Out Of Memory"})
+    if (has(line, how)) return true;
+  return false;
+}
+
+// "srun: error: task 0 launch failed: Unspecified error"
+bool is_no_start(const std::string& line) {
+  return from_srun(line) && has(line, " launch failed: ");
+}
+
 }  // namespace
 
 void FirstCause::add(const char* text, size_t size) {
@@ -19,13 +38,8 @@ void FirstCause::add(const char* text, size_t size) {
 }
 
 void FirstCause::line(const std::string& line) {
-  // "mpirun noticed that process rank 3 with PID 0 on node h1 exited on signal 9 (Killed)."
-  // "srun: error: h1: task 3: Killed", "slurmstepd: error: ... oom"
-  if (death_.empty() && ((has(line, " noticed that process rank ") && has(line, " exited on signal ")) ||
-                         (line.rfind("srun: error: ", 0) == 0 && has(line, ": task") &&
-                          (has(line, "Killed") || has(line, "Segmentation") || has(line, "Aborted") ||
-                           has(line, "Bus error") || has(line, "Out Of Memory")))))
-    death_ = line;
+  if (death_.empty() && (is_death(line) || is_no_start(line))) death_ = line;
+  started_ = started_ && !is_no_start(line);
   // "ORTE has lost communication with a remote daemon." and, lines later, "Remote daemon: [[1,0],1] on node
   // h2"
   lost_host_ = lost_host_ || has(line, "has lost communication with a remote daemon");

@@ -13,12 +13,14 @@ class FirstCause {
   void add(const char* text, size_t size);
   /// The cause, in one line; empty while nothing of the kind was said.
   std::string text() const;
+  /// False when srun could not start its tasks: its own status may be 0 all the same (Slurm 22.05).
+  bool started() const { return started_; }
 
  private:
   void line(const std::string& line);
 
   std::string rest_, death_, host_, error_;
-  bool lost_host_ = false;
+  bool lost_host_ = false, started_ = true;
 };
 
 }  // namespace triax

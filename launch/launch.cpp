@@ -110,7 +110,7 @@ class Launch {
         progress_(config_) {}
 
   int dry_run();
-  int run();
+  int run(Supervisor& supervisor);
 
  private:
   struct Start {
@@ -283,8 +283,9 @@ void Launch::requeue() const {
     say("scontrol requeue {} failed with status {}: submit the job again to continue", job, status);
 }
 
-int Launch::run() {
-  Supervisor supervisor(places_.slurm ? EndAtOnce::srun : EndAtOnce::mpirun);
+int Launch::run(Supervisor& supervisor) {
+  if (!places_.hosts.empty() && !o_.elastic)
+    place(config_, places_.hosts, node_.cores);  // refused before anything
   RestartPolicy policy(o_.max_restarts, from_seconds(o_.backoff), progress_.newest());
   for (int start = 0;; ++start) {
     Supervised run;
@@ -377,8 +378,11 @@ int launch(const LaunchOptions& options) {
   as_words(o.start.mpirun_args);
   as_words(o.start.srun_args);
   if (o.submit) return submit(o);
-  Launch job(o, places_of(o));
-  return o.dry_run ? job.dry_run() : job.run();
+  const Places places = places_of(o);
+  if (o.dry_run) return Launch(o, places).dry_run();
+  // From here on signals are heard, also while the job is read.
+  Supervisor supervisor(places.slurm ? EndAtOnce::srun : EndAtOnce::mpirun);
+  return Launch(o, places).run(supervisor);
 }
 
 }  // namespace triax

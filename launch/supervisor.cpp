@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "launch/commands.h"
 #include "launch/first_cause.h"
 
 namespace triax {
@@ -163,6 +164,7 @@ Supervised Supervisor::run(const LaunchCommand& command) {
   std::fflush(stderr);
   Supervised result;
   result.attempt.status = status_of(status);
+  if (result.attempt.status == 0 && !cause.started()) result.attempt.status = exit_fault;
   result.attempt.stop_signal = stop_signal_;
   result.attempt.at_once = at_once_;
   result.cause = cause.text();

@@ -301,6 +301,11 @@ TEST(FirstCause, IsWhatMpirunSawFirst) {
             "  Remote daemon: [[1,0],1] on node h2\n"),
       "host h2 does not answer any more");
   EXPECT_EQ(cause("srun: error: h1: task 3: Killed\n"), "srun: error: h1: task 3: Killed");
+  FirstCause none;
+  EXPECT_TRUE(none.started());
+  const std::string text = "srun: error: task 0 launch failed: Unspecified error\n";
+  none.add(text.data(), text.size());
+  EXPECT_FALSE(none.started());
 }
 
 }  // namespace
