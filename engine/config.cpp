@@ -59,6 +59,16 @@ const FieldTable<LoggingConfig>& fields_of(const LoggingConfig*) {
     FieldTable<C> t;
     t.add("interval", &C::interval, "Steps between two lines on the console.").at_least(1);
     t.add("tensorboard", &C::tensorboard, "Write event files for TensorBoard.");
+    t.add("check_replicas", &C::check_replicas,
+          "Steps between two comparisons, by hash, of what several ranks hold (also at the start, and in "
+          "every step "
+          "that saves); a difference names rank and tensor and stops the job; 0: never.")
+        .at_least(0);
+    t.add("gradient_noise_scale", &C::gradient_noise_scale,
+          "Steps between two measurements of the gradient noise scale, an estimate of the critical batch; "
+          "needs "
+          "parallel.data above 1; 0: never.")
+        .at_least(0);
     t.add("trace", &C::trace,
           "Write a Chrome/Perfetto trace of one step, per rank, into <output_dir>/traces.");
     return t;

@@ -34,6 +34,8 @@ struct LoggingConfig {
   int64_t interval = 1;  ///< steps between lines on the console
   bool tensorboard = true;
   bool trace = false;
+  int64_t check_replicas = 0;         ///< steps; 0: never
+  int64_t gradient_noise_scale = 10;  ///< steps; 0: never
   bool operator==(const LoggingConfig&) const = default;
 };
 

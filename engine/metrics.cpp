@@ -31,6 +31,10 @@ std::string to_json_line(const StepMetrics& m) {
                   m.step_seconds, m.tokens_per_second, m.tflops);
   if (m.skipped) line += R"("skipped":true,)";
   if (m.validation_loss) line += fmt::format(R"("validation_loss":{},)", number(*m.validation_loss));
+  if (m.noise)
+    line += fmt::format(R"("gradient_noise_scale":{},"gradient_noise_trace":{},"gradient_norm_squared":{},)",
+                        m.noise_scale ? number(*m.noise_scale) : "null", number(m.noise->trace),
+                        number(m.noise->norm_squared));
   return line + fmt::format(R"("exposed_seconds":{:.17g},"hidden_seconds":{:.17g},"peak_bytes":{}}})",
                             m.exposed_seconds, m.hidden_seconds, m.peak_bytes);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/append_file.h"
+#include "optim/noise_scale.h"
 
 namespace triax {
 
@@ -19,7 +20,9 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double tflops = 0;  ///< model FLOPs per rank and second, in 10^12
   std::optional<double> validation_loss;
-  bool skipped = false;  ///< loss or norm were not finite, and the step changed no weight
+  bool skipped = false;               ///< loss or norm were not finite, and the step changed no weight
+  std::optional<NoiseSample> noise;   ///< when it was measured
+  std::optional<double> noise_scale;  ///< of the averages up to this step, in sequences
   int64_t peak_bytes = 0;
   /// Of rank 0 in this step, see Recorder::Entry: time spent in communication, and time for which messages
   /// were at work while it computed.

@@ -53,6 +53,12 @@ double RankPlan::flops() const {
   return sum;
 }
 
+Ledger RankPlan::bytes_of_step(bool compares_replicas) const {
+  Ledger bytes = bytes_per_step;
+  if (compares_replicas) add(bytes, bytes_per_comparison);
+  return bytes;
+}
+
 size_t RankPlan::bytes_beside_snapshot() const {
   size_t sum = peak_bytes;
   for (const MemoryLine& line : memory)
@@ -63,7 +69,9 @@ size_t RankPlan::bytes_beside_snapshot() const {
 RankPlan plan_rank(const RunConfig& config, int rank) {
   NullDevice device;
   Mesh mesh = Mesh::planned(grid_of(config), rank, mesh_needs(config));
-  Trainer trainer(config, mesh, device, null_kernels(), 0);
+  RunConfig usual = config;
+  usual.logging.check_replicas = 0;
+  Trainer trainer(usual, mesh, device, null_kernels(), 0);
   RankPlan plan;
   plan.rank = rank;
   ExactSum unused;
@@ -72,6 +80,11 @@ RankPlan plan_rank(const RunConfig& config, int rank) {
   device.forget();
   trainer.step(1, {});
   plan.bytes_per_step = mesh.world().recorder().ledger();
+  if (config.logging.check_replicas > 0) {
+    mesh.world().recorder().clear();
+    trainer.compare_replicas(0);
+    plan.bytes_per_comparison = mesh.world().recorder().ledger();
+  }
   for (const auto& [work, calls] : device.work())
     plan.work.push_back({std::get<0>(work), std::get<1>(work), std::get<2>(work), calls});
   plan.memory = trainer.memory();

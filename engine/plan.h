@@ -36,6 +36,7 @@ struct RankPlan {
   int64_t parameters = 0;               ///< elements of weights in memory, padding included
   std::vector<PlannedTensors> weights;  ///< by name
   Ledger bytes_per_step;                ///< of one training step
+  Ledger bytes_per_comparison;          ///< of logging.check_replicas, in the steps that compare
   int in_flight = 0;                    ///< slots: micro-batches whose activations are kept at most
   size_t slot_bytes = 0;                ///< of one of them
   /// What a slot holds, for each chunk of this stage; a slot is as large as the largest.
@@ -46,6 +47,7 @@ struct RankPlan {
   /// The peak without the copy of the state that a background checkpoint writes: on a device that is not the
   /// host that copy is the host's.
   size_t bytes_beside_snapshot() const;
+  Ledger bytes_of_step(bool compares_replicas) const;
   /// Of the matrix products and the attention of one step, as the kernels are called: with padding and
   /// whatever is computed twice.
   double flops() const;

@@ -4,12 +4,14 @@
 
 namespace triax {
 
-void PlanCheck::end_step(int64_t step) {
+void PlanCheck::end_step(int64_t step, bool compared_replicas) {
   const Ledger sent = difference(recorder_->ledger(), before_);
+  const Ledger planned = plan_->bytes_of_step(compared_replicas);
   add(measured_, sent);
+  add(planned_, planned);
   ++steps_;
   if (!first_fault_.empty()) return;
-  for (const std::string& line : disagreements(plan_->bytes_per_step, sent))
+  for (const std::string& line : disagreements(planned, sent))
     first_fault_.push_back(fmt::format("step {}: {}", step, line));
 }
 
@@ -27,11 +29,10 @@ std::string PlanCheck::table(size_t measured_peak) const {
     text += fmt::format("  {:<28} {:>20.0f} {:>20.0f}\n", what, planned, measured);
   };
   line("peak memory", static_cast<double>(plan_->peak_bytes), static_cast<double>(measured_peak));
-  const double steps = static_cast<double>(steps_);
-  for (const auto& [key, entry] : plan_->bytes_per_step) {
+  for (const auto& [key, entry] : planned_) {
     if (entry.bytes == 0) continue;
     const auto found = measured_.find(key);
-    line(fmt::format("{} {}", key.first, name_of(key.second)), entry.bytes * steps,
+    line(fmt::format("{} {}", key.first, name_of(key.second)), entry.bytes,
          found == measured_.end() ? 0 : found->second.bytes);
   }
   return text;

@@ -15,9 +15,9 @@ class PlanCheck {
   PlanCheck(const RankPlan& plan, Recorder& recorder) : plan_(&plan), recorder_(&recorder) {}
 
   /// Around the step itself. A step that also does what is not planned (it writes its gradients to a file) is
-  /// left out by not ending it.
+  /// left out by not ending it. `compared_replicas`: it did so.
   void begin_step() { before_ = recorder_->ledger(); }
-  void end_step(int64_t step);
+  void end_step(int64_t step, bool compared_replicas = false);
 
   int64_t steps() const { return steps_; }
   /// Compares the rank's high-water mark too, and returns a sentence for each thing that is not as planned;
@@ -29,7 +29,7 @@ class PlanCheck {
  private:
   const RankPlan* plan_;
   Recorder* recorder_;
-  Ledger before_, measured_;
+  Ledger before_, measured_, planned_;
   int64_t steps_ = 0;
   std::vector<std::string> first_fault_;
 };

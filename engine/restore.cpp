@@ -121,6 +121,9 @@ class Restore {
     start.position = {info.step, info.consumed_samples, info.extra.value("loss", 0.0)};
     if (const auto skipped = info.extra.find("skipped_steps"); skipped != info.extra.end())
       trainer_.set_skipped({skipped->value("total", int64_t{0}), skipped->value("in_row", int64_t{0})});
+    if (const auto noise = info.extra.find("gradient_noise"); noise != info.extra.end())
+      trainer_.set_noise(
+          {noise->value("norm_squared", 0.0), noise->value("trace", 0.0), noise->value("weight", 0.0)});
     start.saved = lies_in(info.folder, config_.checkpoint.dir);
     start.origin = info.extra.value("origin", nlohmann::json());
     tell(info, "");

@@ -42,6 +42,9 @@ SaveRequest Saver::request(const RunPosition& now) const {
   save.extra["loss"] = now.loss;
   if (const SkippedSteps& skipped = trainer_.skipped(); skipped.total > 0)
     save.extra["skipped_steps"] = {{"total", skipped.total}, {"in_row", skipped.in_row}};
+  if (const NoiseAverages& noise = trainer_.noise(); noise.weight > 0)
+    save.extra["gradient_noise"] = {
+        {"norm_squared", noise.norm_squared}, {"trace", noise.trace}, {"weight", noise.weight}};
   save.pieces = pieces_;
   save.keep = static_cast<int>(config_.checkpoint.keep);
   return save;

@@ -91,6 +91,7 @@ void TensorBoardFile::append(const StepMetrics& m) {
   if (m.validation_loss) put_scalar(summary, "loss/validation", *m.validation_loss);
   put_scalar(summary, "optimizer/grad_norm", m.grad_norm);
   put_scalar(summary, "optimizer/lr", m.learning_rate);
+  if (m.noise_scale) put_scalar(summary, "optimizer/gradient_noise_scale", *m.noise_scale);
   put_scalar(summary, "speed/tokens_per_second", m.tokens_per_second);
   put_scalar(summary, "speed/tflops_per_rank", m.tflops);
   std::string event = event_head(m.step);

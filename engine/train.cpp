@@ -18,6 +18,7 @@
 #include "engine/origin.h"
 #include "engine/plan.h"
 #include "engine/plan_check.h"
+#include "engine/replicas.h"
 #include "engine/restore.h"
 #include "engine/run_folder.h"
 #include "engine/saver.h"
@@ -225,7 +226,8 @@ StepMetrics Run::one_step(int64_t step) {
   const Recorder& recorder = world_.recorder();
   const double exposed = recorder.exposed_seconds(), hidden = recorder.hidden_seconds();
   const StepResult result = trainer_.step(step, [this] { return my_votes(); });
-  if (!listed(config_.debug.dump_gradients_at) && !result.skipped) plan_check_.end_step(step);
+  if (!listed(config_.debug.dump_gradients_at) && !result.skipped)
+    plan_check_.end_step(step, result.compared_replicas);
   if (result.skipped) tell_skipped(result);
   votes_ = result.votes;
   if (!result.skipped) last_loss_ = result.loss;  // of checkpoints, which tell a number
@@ -237,6 +239,8 @@ StepMetrics Run::one_step(int64_t step) {
   m.grad_norm = result.grad_norm;
   m.learning_rate = result.learning_rate;
   m.skipped = result.skipped;
+  m.noise = result.noise;
+  if (m.noise) m.noise_scale = trainer_.noise().scale();
   m.consumed_samples = consumed_samples_;
   m.tokens = consumed_samples_ * t.sequence_length;
   m.step_seconds = seconds_since(start);
@@ -287,6 +291,7 @@ void Run::compare_with_plan() {
 // Restores the state and opens what the run writes.
 void Run::begin() {
   const StartPoint start = restore(config_, world_, trainer_, fingerprints_, request_.accept_changes, log_);
+  if (config_.logging.check_replicas > 0) trainer_.compare_replicas(start.position.step);
   step_ = start.position.step;
   consumed_samples_ = start.position.consumed_samples;
   last_loss_ = start.position.loss;
@@ -337,6 +342,9 @@ Outcome Run::train() {
     StepMetrics metrics;
     try {
       metrics = one_step(step_ + 1);
+    } catch (const ReplicaError&) {  // on all ranks; nobody knows whether the state is worth keeping
+      saver_->finish(position());
+      throw;
     } catch (const DivergedError&) {  // on all ranks; the checkpoint before it is worth waiting for
       saver_->set_aside(position(), folder_.stopped_dir());
       throw;

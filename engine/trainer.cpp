@@ -1,8 +1,10 @@
 #include "engine/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/nonfinite.h"
+#include "engine/replicas.h"
 #include "engine/state.h"
 #include "model/gpt.h"
 #include "optim/lr_schedule.h"
@@ -132,6 +134,8 @@ Stage::Run Trainer::training_run(int64_t step, ExactSum& loss) {
 
 // The loss or the norm of the step is not finite, and nothing has been updated.
 StepResult Trainer::not_finite(int64_t step, StepResult result) {
+  // A copy that differs would be the cause.
+  if (config_.logging.check_replicas > 0) compare_replicas(step);
   ++skipped_.total, ++skipped_.in_row;
   const NonfiniteReport found =
       find_nonfinite({mesh_, params_, *optimizer_, config_.model, mesh_.coordinate("dp") * rows_per_step(),
@@ -167,7 +171,9 @@ StepResult Trainer::not_finite(int64_t step, StepResult result) {
 
 StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
-  ExactSum loss, squared_norm;
+  ExactSum loss, squared_norm, own_squares;
+  const bool noise = measures_noise() && step % config_.logging.gradient_noise_scale == 0;
+  optimizer_->measure_own_norm(noise ? &own_squares : nullptr);
   TracePhases phase(trace_, "step");
   phase.begin("zero gradients");
   params_.zero_grads();
@@ -186,7 +192,7 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   phase.begin("gradient norm");
   optimizer_->add_squared_norm(squared_norm);
   phase.begin("sums over all ranks");
-  const Totals totals = sum_over_ranks(loss, squared_norm, my_votes ? my_votes() : Votes{});
+  const Totals totals = sum_over_ranks(loss, squared_norm, own_squares, my_votes ? my_votes() : Votes{});
   const double tokens =
       static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
   result.loss = totals.loss / tokens;
@@ -197,6 +203,12 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
     return not_finite(step, std::move(result));
   skipped_.in_row = 0;
+  if (noise) noise_.add(*(result.noise = noise_of(totals)));
+  if (compares_replicas(step, totals.votes)) {
+    phase.begin("compare replicas");
+    compare_replicas(step);
+    result.compared_replicas = true;
+  }
   phase.begin("update weights");
   optimizer_->update(step - skipped_.total, result.learning_rate,
                      clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
@@ -219,21 +231,55 @@ void Trainer::evaluate(ExactSum& sum) {
   sum.add(mine);
 }
 
-Trainer::Totals Trainer::sum_over_ranks(ExactSum loss, ExactSum squared_norm, const Votes& votes) {
-  constexpr int n = ExactSum::digit_count;
+// The data ranks' gradients are parts of the batch's mean; of its own sequences a rank's mean is data times
+// that.
+NoiseSample Trainer::noise_of(const Totals& totals) const {
+  const auto batch = static_cast<double>(config_.training.global_batch_size);
+  const double data = mesh_.size("dp");
+  return noise_sample(data * totals.own_squared_norms, batch / data, totals.squared_norm, batch);
+}
+
+// Before the update, so that a damaged copy has no part in the state; and before whatever is saved.
+bool Trainer::compares_replicas(int64_t step, const Votes& votes) const {
+  const int64_t every = config_.logging.check_replicas;
+  if (every == 0) return false;
+  const bool asked = std::any_of(votes.begin(), votes.begin() + static_cast<std::ptrdiff_t>(Vote::writing),
+                                 [](int64_t n) { return n > 0; });
+  return asked || step % every == 0 || step % config_.checkpoint.interval == 0 ||
+         step == config_.training.steps;
+}
+
+void Trainer::compare_replicas(int64_t step) {
+  const std::string before = replicas_equal_at_ < 0 ? "; this is the first comparison"
+                             : replicas_equal_at_ == 0
+                                 ? "; they were at the start"
+                                 : fmt::format("; they were when step {} compared them", replicas_equal_at_);
+  triax::compare_replicas({mesh_, params_, *optimizer_, config_.model, device_.kind() != DeviceKind::none},
+                          fmt::format("step {}: replicas that should be equal are not{}", step, before));
+  replicas_equal_at_ = step;
+}
+
+Trainer::Totals Trainer::sum_over_ranks(ExactSum loss, ExactSum squared_norm, ExactSum own_squares,
+                                        const Votes& votes) {
+  constexpr size_t n = ExactSum::digit_count;
   if (!counts_loss()) loss = {};
-  loss.normalise();
-  squared_norm.normalise();
-  std::array<int64_t, 2 * n + std::tuple_size_v<Votes>> all{};
-  std::copy_n(loss.digits(), n, all.begin());
-  std::copy_n(squared_norm.digits(), n, all.begin() + n);
-  std::copy(votes.begin(), votes.end(), all.begin() + 2 * n);
+  std::vector<ExactSum*> sums{&loss, &squared_norm};
+  if (measures_noise()) sums.push_back(&own_squares);
+  std::vector<int64_t> all;
+  for (ExactSum* sum : sums) {
+    sum->normalise();
+    all.insert(all.end(), sum->digits(), sum->digits() + n);
+  }
+  all.insert(all.end(), votes.begin(), votes.end());
   const Tensor numbers = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
   mesh_.world().all_reduce(numbers, numbers, ReduceOp::sum).wait();
-  std::copy_n(all.begin(), n, loss.digits());
-  std::copy_n(all.begin() + n, n, squared_norm.digits());
-  Totals totals{loss.value(), squared_norm.value(), {}};
-  std::copy_n(all.begin() + 2 * n, totals.votes.size(), totals.votes.begin());
+  auto from = all.begin();
+  for (ExactSum* sum : sums) {
+    std::copy_n(from, n, sum->digits());
+    from += n;
+  }
+  Totals totals{loss.value(), squared_norm.value(), own_squares.value(), {}};
+  std::copy_n(from, totals.votes.size(), totals.votes.begin());
   return totals;
 }
 

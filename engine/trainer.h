@@ -3,11 +3,13 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/config.h"
 #include "engine/stage.h"
+#include "optim/noise_scale.h"
 #include "optim/optimizer.h"
 #include "pipeline/schedule.h"
 
@@ -34,6 +36,8 @@ struct StepResult {
   /// changed on any rank. What was found, for a person.
   bool skipped = false;
   std::string report;
+  bool compared_replicas = false;    ///< before the update
+  std::optional<NoiseSample> noise;  ///< when the step measured it; Trainer::noise() has taken it
 };
 
 /// Steps whose update was skipped; part of a run's position, because a resumed run must count as the
@@ -107,6 +111,12 @@ class Trainer {
   const SkippedSteps& skipped() const { return skipped_; }
   /// To be set with the state of a checkpoint.
   void set_skipped(const SkippedSteps& skipped) { skipped_ = skipped; }
+  /// Averages of logging.gradient_noise_scale; part of a checkpoint, too.
+  const NoiseAverages& noise() const { return noise_; }
+  void set_noise(const NoiseAverages& noise) { noise_ = noise; }
+  /// Compares what several ranks hold (engine/replicas.h); `step`, the one after which that is, goes into the
+  /// message. Throws ReplicaError. Collective.
+  void compare_replicas(int64_t step);
 
   /// Host memory for a copy of what this rank saves, one piece behind the other: [elements] f32; of no
   /// elements unless checkpoint.async.
@@ -121,11 +131,15 @@ class Trainer {
  private:
   struct Totals {
     double loss, squared_norm;
+    double own_squared_norms;  // of all data ranks; 0 in a step that does not measure them
     Votes votes;
   };
+  bool measures_noise() const { return config_.logging.gradient_noise_scale > 0 && mesh_.size("dp") > 1; }
+  NoiseSample noise_of(const Totals& totals) const;
+  bool compares_replicas(int64_t step, const Votes& votes) const;
   Stage::Run training_run(int64_t step, ExactSum& loss);
   StepResult not_finite(int64_t step, StepResult result);
-  Totals sum_over_ranks(ExactSum loss, ExactSum squared_norm, const Votes& votes);
+  Totals sum_over_ranks(ExactSum loss, ExactSum squared_norm, ExactSum own_squares, const Votes& votes);
   /// The same token's loss is known to all tensor ranks; one of them counts it.
   bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
 
@@ -146,6 +160,8 @@ class Trainer {
   std::function<void()> gradient_hook_;
   std::function<void(int first, int end)> own_gradient_hook_;
   SkippedSteps skipped_;
+  NoiseAverages noise_;
+  int64_t replicas_equal_at_ = -1;  // the step that compared them last
 };
 
 /// Grid of a job: tp innermost, then dp, then pp.

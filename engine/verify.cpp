@@ -66,7 +66,8 @@ void run_rank(const RunConfig& config, Communicator& world, Trial& trial, std::m
     });
     world.recorder().clear();
     const StepResult result = trainer.step(step, {});
-    for (const std::string& line : disagreements(plan.bytes_per_step, world.recorder().ledger()))
+    for (const std::string& line :
+         disagreements(plan.bytes_of_step(result.compared_replicas), world.recorder().ledger()))
       faults.push_back(fmt::format("step {}: {}", step, line));
     if (rank == 0) trial.losses.push_back(result.loss);
   }

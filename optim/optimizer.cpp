@@ -141,10 +141,20 @@ void Optimizer::gradients_done(int first, int end) {
   }
 }
 
+void Optimizer::add_own_squares(size_t bucket) {
+  const ParamStore& params = context_->params;
+  for (const auto& entry : params.entries()) {
+    if (!entry.counted || entry.primary >= 0 || params.bucket_of(entry) != bucket) continue;
+    context_->kernels.squared_norm(context_->device,
+                                   {entry.box.numel(), params.grads().f32() + entry.offset, own_squares_});
+  }
+}
+
 void Optimizer::start_reduction(size_t bucket) {
   progress_[bucket].started = true;
   sum_copies(bucket);
   sum_rows(bucket);
+  if (own_squares_) add_own_squares(bucket);
   if (data_ == 1) return;
   const Tensor grads = context_->params.grads();
   progress_[bucket].message = context_->mesh.dp().reduce_scatter(part(grads, bucket, 0, data_),

@@ -43,8 +43,12 @@ class Optimizer {
   /// two uses of a tied weight, then the data axis; afterwards what this rank updates holds the
   /// gradient of the global batch.
   void sync_gradients();
+  /// Until it is called with null: adds to `sum`, exactly, the squares of this data rank's own gradient,
+  /// taken bucket by bucket right before the data axis reduces it; over the ranks of one data rank no element
+  /// counts twice. Costs a pass over the gradients.
+  void measure_own_norm(ExactSum* sum) { own_squares_ = sum; }
   /// Adds the squares of the gradients that this rank counts, exactly: no parameter's element is counted by
-  /// two ranks.
+  /// two ranks. When a copy that does not count is not finite, the sum is not either.
   void add_squared_norm(ExactSum& sum);
   /// One AdamW step (step counts from 1) on updated() with gradients times grad_scale, then the weights are
   /// gathered over the ranks that share the state.
@@ -68,6 +72,7 @@ class Optimizer {
   void sum_copies(size_t bucket);
   void sum_rows(size_t bucket);
   void sum_tied();
+  void add_own_squares(size_t bucket);
   bool waits_for_tied(size_t bucket) const;
   void reset_progress();
   void start_reduction(size_t bucket);
@@ -86,6 +91,7 @@ class Optimizer {
     Pending message;
   };
   std::vector<Progress> progress_;
+  ExactSum* own_squares_ = nullptr;
   Arena state_;
   int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1;
 };

@@ -71,5 +71,23 @@ TEST_F(GuardTest, AJobThatStopsKeepsItsCheckpointAndItsState) {
   EXPECT_EQ(lines("stop").size(), 6U);
 }
 
+// Measured every second step; a resumed run's averages go on, and what compares replicas keeps to its plan.
+TEST_F(GuardTest, NoiseScaleAndComparisonsGoOnAfterAResume) {
+  const std::string keys =
+      "--set debug.nonfinite_gradient_at=[] --set logging.gradient_noise_scale=2 --set "
+      "logging.check_replicas=2 ";
+  ASSERT_EQ(triax("whole", keys), 0) << output("whole");
+  ASSERT_EQ(triax("parts", keys + "--set training.steps=3"), 0) << output("parts");
+  ASSERT_EQ(triax("parts", keys), 0) << output("parts");
+  const auto whole = lines("whole"), parts = lines("parts");
+  for (size_t step = 1; step <= 6; ++step) {
+    EXPECT_EQ(whole[step - 1].contains("gradient_noise_scale"), step % 2 == 0);
+    for (const char* key : {"loss", "gradient_noise_scale", "gradient_noise_trace", "gradient_norm_squared"})
+      EXPECT_EQ(whole[step - 1].value(key, nlohmann::json()), parts[step - 1].value(key, nlohmann::json()))
+          << key;
+  }
+  EXPECT_EQ(tensors("parts", 6), tensors("whole", 6));
+}
+
 }  // namespace
 }  // namespace triax::test
