@@ -176,14 +176,6 @@ RunConfig read_job(const std::vector<std::string>& files, const std::vector<std:
   return config;
 }
 
-void fail_with(const std::vector<std::string>& problems) {
-  if (problems.empty()) return;
-  if (problems.size() == 1) fail_usage("{}", problems[0]);
-  std::string list;
-  for (const std::string& p : problems) list += "\n  - " + p;
-  fail_usage("the job has {} problems:{}", problems.size(), list);
-}
-
 }  // namespace
 
 RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
@@ -195,7 +187,7 @@ RunConfig load_job(const std::vector<std::string>& files, const std::vector<std:
                    const JobRanks& ranks) {
   std::vector<std::string> problems;
   RunConfig config = read_job(files, sets, ranks, nullptr, problems);
-  fail_with(problems);
+  refuse(problems);
   return config;
 }
 
@@ -203,8 +195,16 @@ RunConfig load_job_to_plan(const std::vector<std::string>& files, const std::vec
                            const JobRanks& ranks, std::vector<std::string>& absent) {
   std::vector<std::string> problems;
   RunConfig config = read_job(files, sets, ranks, &absent, problems);
-  fail_with(problems);
+  refuse(problems);
   return config;
+}
+
+void refuse(const std::vector<std::string>& problems) {
+  if (problems.empty()) return;
+  if (problems.size() == 1) fail_usage("{}", problems[0]);
+  std::string list;
+  for (const std::string& p : problems) list += "\n  - " + p;
+  fail_usage("the job has {} problems:{}", problems.size(), list);
 }
 
 std::string to_yaml(const RunConfig& config) {

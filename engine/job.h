@@ -29,6 +29,9 @@ RunConfig load_job(const std::vector<std::string>& files, const std::vector<std:
 RunConfig load_job(const std::vector<std::string>& files, const std::vector<std::string>& sets,
                    const JobRanks& ranks, std::vector<std::string>& problems);
 
+/// Throws Error(usage) that lists the problems; nothing when there are none.
+void refuse(const std::vector<std::string>& problems);
+
 /// The effective configuration as a document: what is stored in the run folder and in checkpoints.
 std::string to_yaml(const RunConfig& config);
 /// Reads what to_yaml() wrote; nothing is resolved or looked up, problems are faults.

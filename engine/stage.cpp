@@ -97,18 +97,6 @@ void Stage::run(const Run& run) {
   out_backward_.finish();
 }
 
-void Stage::logits(const Tensor& ids, const Tensor& logits) {
-  check(chunks_.size() == 1 && chunks_[0].first() && chunks_[0].last() && context_->mesh.size("tp") == 1,
-        "logits need a model on one rank");
-  Pass pass{.context = *context_, .slot = slot_of({ActionKind::forward, 0, 0})};
-  pass.batch = shape_.batch;
-  pass.sequence = shape_.sequence;
-  pass.ids = ids;
-  pass.evaluate = true;
-  pass.logits = logits;
-  chunks_[0].forward(pass, Tensor());
-}
-
 void Stage::recv_forward(const Action& action) {
   context_->mesh.pp_forward().recv(chunk_of(action).input(*context_, slot_of(action)), stage_before()).wait();
 }

@@ -51,8 +51,6 @@ class Stage final : public StageOperations {
   /// Runs the training schedule, or with run.evaluate the evaluation, to its end: all messages sent have been
   /// received when it returns.
   void run(const Run& run);
-  /// Forward of one micro-batch for its logits [B * S, V]; only with one stage and one tensor rank.
-  void logits(const Tensor& ids, const Tensor& logits);
 
   void make_room(const Action& action) override;
   void recv_forward(const Action& action) override;

@@ -105,6 +105,22 @@ struct AttentionBackward {
   Elements dqkv;       ///< [B*S, (A + 2K) * D] writes
 };
 
+/// Positions of a block of the key-value cache.
+inline constexpr int64_t cache_block = 64;
+/// Attention of new positions of one sequence (generation): row t of qkv, laid out as in AttentionForward,
+/// with its positions encoded, stands at position first + t. The new keys and values go into the cache; then
+/// query t meets the keys of positions 0 .. first + t. The output has the bits of AttentionForward over the
+/// whole sequence. Keys lie in blocks with the positions innermost, where a query meets many at once; values
+/// lie position by position.
+struct AttentionCached {
+  int64_t s, first, capacity;  ///< new positions; where they begin; a multiple of cache_block
+  int64_t heads, kv_heads, head_size;
+  ConstElements qkv;  ///< [S, (A + 2K) * D]
+  Elements keys;      ///< [K, capacity / cache_block, D, cache_block] writes the new positions
+  Elements values;    ///< [K, capacity, D] writes the new positions
+  Elements out;       ///< [S, A*D] writes
+};
+
 /// Rotary embedding in the half-split convention of Hugging Face's LLaMA (Su et al. 2021), in place on the
 /// first `heads` heads of each row (query and key heads are adjacent: pass A + K).
 struct Rope {
@@ -112,7 +128,8 @@ struct Rope {
   int64_t row_stride;  ///< elements from row t to row t + 1
   Elements x;          ///< [B*S, row_stride]
   float theta;
-  bool inverse;  ///< rotates back: the backward
+  bool inverse;       ///< rotates back: the backward
+  int64_t first = 0;  ///< position of the first row of each sequence
 };
 
 /// y[t] = table[ids[t] - first_row] where first_row <= ids[t] < first_row + rows, else 0.
@@ -283,6 +300,7 @@ struct Kernels {
   Kernel<NormBackwardWeight> norm_backward_weight;
   Kernel<AttentionForward> attention_forward;
   Kernel<AttentionBackward> attention_backward;
+  Kernel<AttentionCached> attention_cached;
   Kernel<Rope> rope;
   Kernel<EmbeddingForward> embedding_forward;
   Kernel<EmbeddingBackward> embedding_backward;

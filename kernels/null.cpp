@@ -31,6 +31,7 @@ const Kernels& null_kernels() {
       .norm_backward_weight = nothing<NormBackwardWeight>,
       .attention_forward = nothing<AttentionForward>,
       .attention_backward = nothing<AttentionBackward>,
+      .attention_cached = nothing<AttentionCached>,
       .rope = nothing<Rope>,
       .embedding_forward = nothing<EmbeddingForward>,
       .embedding_backward = nothing<EmbeddingBackward>,

@@ -46,6 +46,14 @@ KernelWork work_of(const AttentionBackward& op) {
           width(op.qkv) * rows * d * number(4 * op.heads + 4 * op.kv_heads)};
 }
 
+KernelWork work_of(const AttentionCached& op) {
+  const double s = number(op.s), before = number(op.first), d = number(op.head_size);
+  const double met = number(op.heads) * (s * before + s * (s + 1) / 2);
+  return {
+      "attention_cached", 4 * d * met,
+      width(op.qkv) * d * (s * number(2 * op.heads + 2 * op.kv_heads) + 2 * before * number(op.kv_heads))};
+}
+
 KernelWork work_of(const ResidualAdd& op) {
   return elements("residual_add", op.t * op.h, 1, op.x ? 3 : 2, op.y);
 }

@@ -20,6 +20,8 @@ KernelWork work_of(const Gemm& op);
 /// the recomputed scores 10 D (Dao et al. 2022).
 KernelWork work_of(const AttentionForward& op);
 KernelWork work_of(const AttentionBackward& op);
+/// New positions alone: position i meets i + 1 keys, which are read with their values.
+KernelWork work_of(const AttentionCached& op);
 
 KernelWork work_of(const ResidualAdd& op);
 KernelWork work_of(const NormForward& op);

@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "core/error.h"
-#include "engine/generate.h"
 #include "engine/job.h"
 #include "engine/report.h"
 #include "launch/cli.h"
@@ -44,7 +43,8 @@ class CommandLine {
     add_verify();
     add_launch(app_, choose);
     add_checkpoint(app_, choose);
-    add_generate();
+    add_generate(app_, choose);
+    add_evaluate(app_, choose);
     add_report();
     if (more) more(app_, choose);
     add_describe(app_, choose);
@@ -140,41 +140,6 @@ class CommandLine {
     command->final_callback([this] { run_ = [this] { return verify(verify_); }; });
   }
 
-  void add_generate() {
-    CLI::App* command = app_.add_subcommand("generate", "continue a text with a model of bytes");
-    command
-        ->add_option("CHECKPOINT", generate_.path,
-                     "a run's folder (its newest checkpoint), or one checkpoint")
-        ->required();
-    command->add_option("--prompt", generate_.prompt, "text to continue")->required();
-    command->add_option("--tokens", generate_.tokens, "tokens to draw")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 1 << 30));
-    command->add_option("--temperature", generate_.temperature, "0 always takes the likeliest token")
-        ->capture_default_str()
-        ->check(CLI::Range(0.0, 100.0));
-    command->add_option("--top-k", generate_.top_k, "draw from the k likeliest tokens; 0: from all")
-        ->capture_default_str()
-        ->check(CLI::Range(0, 1 << 30));
-    command->add_option("--seed", generate_.seed, "another seed gives another text")->capture_default_str();
-    command->add_option("--threads", generate_.threads, "compute threads (default: all cores)")
-        ->check(CLI::Range(1, 4096));
-    command->footer("Example:\n  triax generate runs/demo --prompt \"In the beginning\" --tokens 100");
-    command->final_callback([this] {
-      run_ = [this] {
-        bool begun = false;
-        generate(generate_, [&](unsigned char byte) {
-          if (!begun) std::fputs(generate_.prompt.c_str(), stdout);
-          begun = true;
-          std::fputc(byte, stdout);
-          std::fflush(stdout);
-        });
-        std::fputc('\n', stdout);
-        return exit_done;
-      };
-    });
-  }
-
   void add_report() {
     CLI::App* command = app_.add_subcommand("report", "the curves of a run, as loss.svg and in the terminal");
     command->add_option("RUN", path_, "a run's folder, finished or not")->required();
@@ -187,7 +152,6 @@ class CommandLine {
   TrainOptions train_;
   PlanOptions plan_;
   JobArguments verify_;
-  GenerateOptions generate_;
   std::string path_;
   std::function<int()> run_;
 };

@@ -19,6 +19,9 @@ void add_checkpoint(CLI::App& app, const Choose& choose);
 void add_init(CLI::App& app, const Choose& choose);
 /// `triax completion`, `triax schema`, `triax man`, `triax reference`: about the commands of `app`.
 void add_describe(CLI::App& app, const Choose& choose);
+/// The commands `triax generate` and `triax evaluate`.
+void add_generate(CLI::App& app, const Choose& choose);
+void add_evaluate(CLI::App& app, const Choose& choose);
 /// Adds commands of rooms that this one does not know, such as its neighbour bench.
 using AddCommands = std::function<void(CLI::App& app, const Choose& choose)>;
 

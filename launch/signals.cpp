@@ -15,7 +15,8 @@
 namespace triax {
 
 // A thread that waits for the signals, instead of a handler: no state that a handler could reach is needed.
-SignalWatch::SignalWatch(StopFlag& flag) : flag_(flag) {
+SignalWatch::SignalWatch(StopFlag& flag, std::string interrupted)
+    : flag_(flag), interrupted_(std::move(interrupted)) {
   sigemptyset(&signals_);
   for (int s : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals_, s);
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
@@ -54,7 +55,7 @@ void SignalWatch::watch() {
     }
     flag_.signal.store(signal);
     if (signal == SIGINT)
-      std::fputs("\ntriax: interrupted: saving after this step (again: end at once)\n", stderr);
+      std::fputs(("\ntriax: interrupted: " + interrupted_ + " (again: end at once)\n").c_str(), stderr);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <csignal>
+#include <string>
 #include <thread>
 
 #include "engine/train.h"
@@ -12,7 +13,8 @@ namespace triax {
 /// this object alone receives them. A second SIGINT ends the process at once with status 130.
 class SignalWatch {
  public:
-  explicit SignalWatch(StopFlag& flag);
+  /// `interrupted`: what the console is told about the first SIGINT.
+  explicit SignalWatch(StopFlag& flag, std::string interrupted = "saving after this step");
   ~SignalWatch();  ///< puts the signals back; after a request to stop they are ignored instead
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
@@ -21,6 +23,7 @@ class SignalWatch {
   void watch();
 
   StopFlag& flag_;
+  std::string interrupted_;
   sigset_t signals_, before_;
   int signal_file_ = -1, end_file_ = -1;
   std::thread thread_;

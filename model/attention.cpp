@@ -21,7 +21,8 @@ std::vector<Projection> projections(const std::string& name, const ModelConfig& 
 }  // namespace
 
 Attention::Attention(std::string name, const ModelConfig& model)
-    : heads_(model.num_attention_heads),
+    : name_(name),
+      heads_(model.num_attention_heads),
       kv_heads_(model.num_key_value_heads),
       head_size_(model.hidden_size / model.num_attention_heads),
       rotary_(model.architecture == Architecture::llama),
@@ -49,13 +50,25 @@ void Attention::plan(Placement& slot, const ActivationShape& shape) {
   grad_qkv_.plan(slot, shape.split_backward, "gradient of qkv", {t, width}, shape.dtype);
 }
 
+void Attention::plan_cache(Placement& cache, int64_t positions, DType dtype) {
+  const int64_t blocks = (positions + cache_block - 1) / cache_block;
+  cache_keys_ = cache.add(name_ + " keys", {kv_heads_, blocks, head_size_, cache_block}, dtype);
+  cache_values_ = cache.add(name_ + " values", {kv_heads_, blocks * cache_block, head_size_}, dtype);
+}
+
 void Attention::rotate(Pass& pass, const Tensor& qkv, bool inverse) const {
   if (!rotary_) return;
   pass.context.kernels.rope(pass.context.device, {pass.batch, pass.sequence, heads_ + kv_heads_, head_size_,
-                                                  qkv[1], qkv, theta_, inverse});
+                                                  qkv[1], qkv, theta_, inverse, pass.position});
 }
 
 void Attention::run_core(Pass& pass, const Core& core) const {
+  if (pass.cache) {
+    const Tensor keys = pass.cache[cache_keys_], values = pass.cache[cache_values_];
+    return pass.context.kernels.attention_cached(
+        pass.context.device, {pass.sequence, pass.position, values[1], heads_, kv_heads_, head_size_,
+                              pass.slot[slot_qkv_], keys, values, core.out});
+  }
   pass.context.kernels.attention_forward(
       pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, pass.slot[slot_qkv_],
                             core.out, core.lse.f32()});

@@ -18,6 +18,8 @@ class Attention {
   Attention(std::string name, const ModelConfig& model);
   void declare(ParamStore& params, int tensor);
   void plan(Placement& slot, const ActivationShape& shape);
+  /// This rank's keys and values, as AttentionCached lays them out; copies of heads included.
+  void plan_cache(Placement& cache, int64_t positions, DType dtype);
 
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
@@ -35,12 +37,13 @@ class Attention {
   Core core_again(Pass& pass, Scratch::Frame& frame) const;
   void rotate(Pass& pass, const Tensor& qkv, bool inverse) const;
 
+  std::string name_;
   int64_t heads_, kv_heads_, head_size_;  // of the whole model until declare(), of this rank after it
   bool rotary_;
   float theta_;
   ColumnLinear qkv_;
   RowLinear out_;
-  int slot_qkv_ = -1;
+  int slot_qkv_ = -1, cache_keys_ = -1, cache_values_ = -1;
   Place core_out_, core_lse_;
   Place grad_qkv_;
 };

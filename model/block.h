@@ -18,6 +18,9 @@ class Block final : public Module {
   void declare(ParamStore& params) override;
   bool replayable() const override { return true; }
   void plan(Placement& slot, const ActivationShape& shape) override;
+  void plan_cache(Placement& cache, int64_t positions, DType dtype) override {
+    attention_.plan_cache(cache, positions, dtype);
+  }
   void forward(Pass& pass, const Tensor& x, const Tensor& y) override;
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) override;
   void backward_weight(Pass& pass, const Tensor& x) override;

@@ -30,7 +30,10 @@ void Embedding::plan(Placement& slot, const ActivationShape& shape) {
 void Embedding::forward(Pass& pass, const Tensor&, const Tensor& y) {
   Context& c = pass.context;
   tokens_.forward(pass, pass.ids, y);
-  if (learned_positions_)
+  if (learned_positions_ && pass.cache)
+    c.kernels.position_forward(
+        c.device, {y[0], max_positions_, hidden_, pass.position, c.params.weight(positions_), y});
+  else if (learned_positions_)
     c.kernels.position_forward(
         c.device, {y[0], pass.sequence, hidden_, pass.first_row(), c.params.weight(positions_), y});
   dropout_.apply(pass, y, Tensor());
@@ -70,8 +73,10 @@ void Head::plan(Placement& slot, const ActivationShape& shape) {
   dx_ = slot.add("gradient of head input", shape.activation(), shape.dtype);
 }
 
-void Head::forward(Pass& pass, const Tensor& x, const Tensor&) {
+void Head::forward(Pass& pass, const Tensor& x_all, const Tensor&) {
+  if (!pass.logits && !pass.loss) return;  // rows of a prompt that nobody asks about
   Scratch::Frame frame(pass.context.scratch);
+  const Tensor x = pass.logits ? x_all.rows(x_all[0] - 1, 1) : x_all;
   const NormState state{x, frame.take("final_norm mean", {x[0]}), frame.take("final_norm rstd", {x[0]})};
   const Tensor normed = frame.take("final_norm out", x.shape(), x.dtype());
   norm_.forward(pass, state, normed);

@@ -25,12 +25,13 @@ struct Context {
   bool overlap = true;
 };
 
-/// The activations that one micro-batch keeps from its forward to its backward: a block laid out by a
-/// Placement.
+/// A block laid out by a Placement: the activations that one micro-batch keeps from its forward to its
+/// backward, or the keys and values of a sequence.
 struct Slot {
   const Placement* placement = nullptr;
   void* base = nullptr;
   Tensor operator[](int index) const { return placement->at(base, index); }
+  explicit operator bool() const { return placement != nullptr; }
 };
 
 class Module;
@@ -54,7 +55,11 @@ struct Pass {
   bool weights_now = true;
   ExactSum* loss = nullptr;  ///< sum over tokens, added to by the head
   float loss_scale = 0;      ///< 1 / target tokens of the global batch
-  Tensor logits{};  ///< [T, V] when set, the head writes the logits of an evaluation here (one tensor rank)
+  Tensor logits{};  ///< [V] f32 when set, the head of an evaluation writes the last row's logits here
+  /// Generation: the rows stand at positions [position, position + S) of one sequence (B is 1), whose earlier
+  /// keys and values are in the cache, which gets theirs. Without a cache a sequence begins with its row.
+  Slot cache{};
+  int64_t position = 0;
   /// Forward again, right before the backward, for what the backward reads: y need not be written (its memory
   /// may be used), and nothing outside the slot may change.
   bool replay = false;
@@ -149,6 +154,8 @@ class Module {
   virtual bool replayable() const { return false; }
   /// Declares what forward keeps in the slot.
   virtual void plan(Placement& slot, const ActivationShape& shape) = 0;
+  /// Declares the keys and values that it keeps of a sequence of up to `positions`, for generation.
+  virtual void plan_cache(Placement&, int64_t /*positions*/, DType) {}
   /// y = module(x).
   virtual void forward(Pass& pass, const Tensor& x, const Tensor& y) = 0;
   /// dx from dy; with pass.weights_now also the weights' gradients.

@@ -74,11 +74,12 @@ void ParamStore::close_bucket() {
   bucket_begin_ = elements_;
 }
 
-void ParamStore::commit() {
+void ParamStore::commit(bool gradients) {
   close_bucket();
   weights_.declare("all weights", {elements_}, dtype_);
-  grads_.declare("all gradients", {elements_}, DType::f32);
   weights_.commit();
+  if (!gradients) return;
+  grads_.declare("all gradients", {elements_}, DType::f32);
   grads_.commit();
   tied_.commit();
 }

@@ -43,8 +43,8 @@ class ParamStore {
   /// shares the weight of the parameter of the same name if this rank has it, and becomes a weight of its own
   /// (the copy of another stage's) if not.
   int declare(std::vector<ParamSpec> side_by_side);
-  /// Allocates both buffers, zero-filled.
-  void commit();
+  /// Allocates both buffers, zero-filled; with `gradients` false (nothing is trained) the weights alone.
+  void commit(bool gradients = true);
   /// Writes the initial values, functions of (seed, name, global index), rounded in bf16. Host memory.
   void initialise(uint64_t seed);
   /// The initial values, in fp32, of elements [begin, end) of an entry's box, in row-major order.

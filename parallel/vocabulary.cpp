@@ -62,7 +62,7 @@ int64_t VocabularyHead::chunk_tokens(int64_t tokens) const {
   return std::min(tokens, fit);
 }
 
-void VocabularyHead::logits(Pass& pass, const Tensor& x, const Tensor& out) const {
+void VocabularyHead::local_logits(Pass& pass, const Tensor& x, const Tensor& out) const {
   Context& c = pass.context;
   const Tensor w = c.params.weight(weight_);
   Gemm op;
@@ -72,6 +72,17 @@ void VocabularyHead::logits(Pass& pass, const Tensor& x, const Tensor& out) cons
   op.b = w, op.ldb = w[1];
   op.c = out, op.ldc = rows_;
   c.kernels.gemm(c.device, op);
+}
+
+void VocabularyHead::logits(Pass& pass, const Tensor& x, const Tensor& out) const {
+  Communicator& tp = pass.context.mesh.tp();
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor mine = frame.take("logits of this rank", {1, rows_}),
+               all = frame.take("logits", {tp.size() * rows_});
+  local_logits(pass, x, mine);
+  tp.all_gather(mine, all).wait();
+  // Rows are dealt out in order and as many to each rank, so that all padding stands behind them.
+  pass.context.device.copy(out.raw(), all.raw(), out.bytes());
 }
 
 void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_local) const {
@@ -92,7 +103,7 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_lo
     const Tensor z = logits_memory.rows(0, n), maximum = maximum_memory.rows(0, n);
     const Tensor sum_exp = sums_memory.reshape({2 * most}).rows(0, n);
     const Tensor target_logit = sums_memory.reshape({2 * most}).rows(n, n);
-    logits(pass, xc, z);
+    local_logits(pass, xc, z);
     k.cross_entropy_max(c.device, {n, valid_, rows_, z, maximum.f32()});
     tp.all_reduce(maximum, maximum, ReduceOp::max).wait();
     k.cross_entropy_sum(c.device, {n, valid_, rows_, first_row_, z, maximum.f32(), targets.i32(),

@@ -39,13 +39,17 @@ class VocabularyHead {
   /// accumulated. With sequence parallelism x and dx are [T/t, H]; the targets and the losses are those of
   /// all rows.
   void loss(Pass& pass, const Tensor& x, const Tensor& dx) const;
-  /// This rank's columns of the logits [T, V/t] of x [T, H]; no communication.
+  /// The logits [V], f32 and without the padding, of one row x [1, H], gathered over the tensor group: the
+  /// same on all its ranks.
   void logits(Pass& pass, const Tensor& x, const Tensor& out) const;
   /// Valid columns of this rank, and columns in memory.
   int64_t valid() const { return valid_; }
   int64_t rows() const { return rows_; }
 
  private:
+  /// This rank's columns of the logits [T, V/t] of x [T, H]; no communication.
+  void local_logits(Pass& pass, const Tensor& x, const Tensor& out) const;
+
   ParamSpec spec_;
   int weight_ = -1;
   int64_t first_row_ = 0, valid_ = 0, rows_ = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "core/error.h"
@@ -33,6 +34,19 @@ int64_t blocks_of(int64_t s) {
   return (s + attention_block - 1) / attention_block;
 }
 
+// The new positions of one key-value head, into the cache.
+template <class T>
+void remember(const AttentionCached& op, int64_t kv) {
+  const int64_t d = op.head_size, row = (op.heads + 2 * op.kv_heads) * d;
+  for (int64_t t = 0; t < op.s; ++t) {
+    const T* key = op.qkv.as<T>() + t * row + (op.heads + kv) * d;
+    const int64_t position = op.first + t, block = kv * (op.capacity / cache_block) + position / cache_block;
+    T* to = op.keys.as<T>() + block * d * cache_block + position % cache_block;
+    for (int64_t k = 0; k < d; ++k) to[k * cache_block] = key[k];
+    std::copy_n(key + op.kv_heads * d, d, op.values.as<T>() + (kv * op.capacity + position) * d);
+  }
+}
+
 }  // namespace
 
 void attention_forward(Device& device, const AttentionForward& op) {
@@ -64,6 +78,18 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   threads.run(heads * blocks, [&](int64_t i) {
     pieces.backward_queries(op, i % heads / op.heads, i % op.heads, blocks - 1 - i / heads);
   });
+}
+
+void attention_cached(Device& device, const AttentionCached& op) {
+  check_shape(op);
+  check(op.capacity % cache_block == 0 && op.first >= 0 && op.first + op.s <= op.capacity,
+        "positions {} to {} of a key-value cache of {}", op.first, op.first + op.s, op.capacity);
+  const AttentionPieces& pieces = attention_pieces();
+  device.threads().run(op.kv_heads, [&](int64_t kv) { TRIAX_TYPED(op.out, remember, op, kv); });
+  const int64_t rows = op.s * (op.heads / op.kv_heads);
+  const int64_t tiles = (rows + pieces.cached_rows - 1) / pieces.cached_rows;
+  device.threads().run(tiles * op.kv_heads,
+                       [&](int64_t i) { pieces.cached(op, i % op.kv_heads, tiles - 1 - i / op.kv_heads); });
 }
 
 }  // namespace triax::cpu

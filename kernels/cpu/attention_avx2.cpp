@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #pragma GCC target("avx2,fma")  // up to the end of the file; standard headers stand above it
 #include "kernels/cpu/attention_micro.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")  // up to the end of the file
 #include "kernels/cpu/attention_micro.h"

@@ -9,6 +9,7 @@
 namespace triax::cpu {
 
 constexpr int64_t attention_block = 64;      ///< queries, and keys, of a block
+static_assert(attention_block == cache_block, "cached attention sums in the same order");
 constexpr int64_t attention_max_head = 256;  ///< largest head size: buffers of a block live on the stack
 
 /// The pieces of attention for one instruction set. What a piece writes has the same bits whichever other
@@ -23,6 +24,10 @@ struct AttentionPieces {
   /// backward(), for 7/5 of its work, in pieces that can run at once.
   void (*backward_keys)(const AttentionBackward&, int64_t batch, int64_t kv_head, int64_t key_block);
   void (*backward_queries)(const AttentionBackward&, int64_t batch, int64_t head, int64_t query_block);
+  /// Out of `cached_rows` new queries of one key-value head (fewer at the end). Its queries are counted
+  /// position by position, and within a position head by head; the cache holds the new keys already.
+  void (*cached)(const AttentionCached&, int64_t kv_head, int64_t tile);
+  int64_t cached_rows;
 };
 
 const AttentionPieces& attention_avx512();

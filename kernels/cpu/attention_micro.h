@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/vector_math.h"
@@ -420,6 +421,82 @@ struct AttentionKernel {
            place.row);
   }
 
+  // ---- new positions on a cache ----
+
+  /// Where the keys [d][side] and values [keys][*ld] of a block lie in fp32: in the cache itself, or packed
+  /// into the buffers.
+  template <class T>
+  static const float* cached_keys(const AttentionCached& op, int64_t kv, int64_t block, Rows& buffer) {
+    const int64_t n = op.head_size * side;
+    const T* from = op.keys.as<T>() + (kv * (op.capacity / side) + block) * n;
+    if constexpr (std::is_same_v<T, float>) return from;
+    for (int64_t i = 0; i < n; ++i) buffer.at[i] = value_of(from[i]);
+    return buffer.at;
+  }
+  template <class T>
+  static const float* cached_values(const AttentionCached& op, int64_t kv, int64_t block, int64_t keys,
+                                    Rows& buffer) {
+    const int64_t d = op.head_size;
+    const T* from = op.values.as<T>() + (kv * op.capacity + block * side) * d;
+    if constexpr (std::is_same_v<T, float>)
+      if (padded(d) == d) return from;
+    pack(from, d, keys, d, 1, buffer.at);
+    return buffer.at;
+  }
+
+  /// One row of softmax(): scores of a block's keys, of which the query sees the first `seen`.
+  static void softmax_row(int64_t seen, int64_t keys, float* scores, float& maximum, float& sum,
+                          float& factor) {
+    const int64_t end = (keys + lanes - 1) / lanes * lanes;
+    for (int64_t j = seen; j < end; ++j) scores[j] = -std::numeric_limits<float>::infinity();
+    float most = maximum;
+    for (int64_t j = 0; j < seen; ++j) most = scores[j] > most ? scores[j] : most;
+    const Vector shift = most - Vector{};
+    factor = exp_of_lanes(maximum - shift)[0];
+    for (int64_t j = 0; j < end; j += lanes) store(scores + j, exp_of_lanes(load(scores + j) - shift));
+    float total = sum * factor;
+    for (int64_t j = 0; j < seen; ++j) total += scores[j];
+    maximum = most;
+    sum = total;
+  }
+
+  template <class T>
+  static void cached_of(const AttentionCached& op, int64_t kv, int64_t tile) {
+    const int64_t d = op.head_size, width = padded(d), group = op.heads / op.kv_heads;
+    const int64_t first = tile * Isa::rows, rows = std::min<int64_t>(Isa::rows, op.s * group - first);
+    const auto position = [&](int64_t i) { return op.first + (first + i) / group; };
+    const auto head = [&](int64_t i) { return kv * group + (first + i) % group; };
+    alignas(64) float query[Isa::rows * padded_head], out[Isa::rows * padded_head];
+    alignas(64) float weights[Isa::rows * side];
+    float maximum[Isa::rows], sum[Isa::rows] = {}, factor[Isa::rows];
+    Rows key_buffer, value_buffer;
+    std::fill_n(maximum, Isa::rows, -std::numeric_limits<float>::infinity());
+    std::memset(out, 0, sizeof(float) * rows * width);
+    const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
+    for (int64_t i = 0; i < rows; ++i)
+      pack(op.qkv.as<T>() + (position(i) - op.first) * (op.heads + 2 * op.kv_heads) * d + head(i) * d, 0, 1,
+           d, scale, query + i * width);
+    const int64_t last = position(rows - 1);
+    for (int64_t block = 0; block <= last / side; ++block) {
+      const int64_t keys = std::min(side, last + 1 - block * side);
+      const float* key = cached_keys<T>(op, kv, block, key_buffer);
+      const float* value = cached_values<T>(op, kv, block, keys, value_buffer);
+      for (int64_t j = 0; j < keys; j += nr)
+        micro_rows<false, Start::zero>(rows, d, query, width, key + j, side, weights + j, side);
+      for (int64_t i = 0; i < rows; ++i)
+        softmax_row(std::clamp<int64_t>(position(i) + 1 - block * side, 0, keys), keys, weights + i * side,
+                    maximum[i], sum[i], factor[i]);
+      for (int64_t k = 0; k < width; k += nr)
+        micro_rows<false, Start::scaled>(rows, keys, weights, side, value + k, width, out + k, width, factor);
+    }
+    for (int64_t i = 0; i < rows; ++i)
+      unpack(out + i * width, 1, d, 1 / sum[i],
+             op.out.as<T>() + (position(i) - op.first) * op.heads * d + head(i) * d, 0);
+  }
+
+  static void cached(const AttentionCached& op, int64_t kv, int64_t tile) {
+    with_element_type(op.out.dtype(), [&](auto type) { cached_of<decltype(type)>(op, kv, tile); });
+  }
   static void forward(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
     with_element_type(op.out.dtype(),
                       [&](auto type) { forward_of<decltype(type)>(op, b, head, query_block); });
@@ -433,7 +510,8 @@ struct AttentionKernel {
                       [&](auto type) { backward_queries_of<decltype(type)>(op, b, head, block); });
   }
 
-  static constexpr AttentionPieces pieces{forward, backward, backward_keys, backward_queries};
+  static constexpr AttentionPieces pieces{forward,          backward, backward_keys,
+                                          backward_queries, cached,   Isa::rows};
 };
 
 }  // namespace

@@ -20,6 +20,9 @@ void norm_backward_weight(Device& device, const NormBackwardWeight& op);
 // attention.cpp
 void attention_forward(Device& device, const AttentionForward& op);
 void attention_backward(Device& device, const AttentionBackward& op);
+void attention_cached(Device& device, const AttentionCached& op);
+
+// rope.cpp
 void rope(Device& device, const Rope& op);
 
 // embedding.cpp

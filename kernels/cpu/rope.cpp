@@ -49,12 +49,14 @@ struct Rotation {
 template <class T>
 TRIAX_INLINE void rotate_positions_of(const Rope& op, int64_t begin, int64_t end) {
   const int64_t half = op.head_size / 2;
-  Rotation rotation(half, op.theta, begin);
-  for (int64_t position = begin; position < end; ++position) {
+  // From the same multiple wherever the rows begin, so that a position has its bits.
+  Rotation rotation(half, op.theta, begin / rope_positions * rope_positions);
+  for (int64_t position = begin / rope_positions * rope_positions; position < end; ++position) {
     rotation.next(half, op.inverse);
+    if (position < begin) continue;
     for (int64_t b = 0; b < op.b; ++b)
       for (int64_t head = 0; head < op.heads; ++head) {
-        T* low = op.x.as<T>() + (b * op.s + position) * op.row_stride + head * op.head_size;
+        T* low = op.x.as<T>() + (b * op.s + position - op.first) * op.row_stride + head * op.head_size;
         T* high = low + half;
 #pragma omp simd
         for (int64_t i = 0; i < half; ++i) {
@@ -75,8 +77,10 @@ void rope(Device& device, const Rope& op) {
   check(op.head_size >= 2 && op.head_size % 2 == 0 && op.head_size <= attention_max_head,
         "rotary embedding with a head size of {}: it must be even, 2 to {}", op.head_size,
         attention_max_head);
-  device.threads().parallel_for(op.s, rope_positions,
-                                [&](int64_t begin, int64_t end) { rotate_positions(op, begin, end); });
+  const int64_t before = op.first / rope_positions * rope_positions, last = op.first + op.s;
+  device.threads().parallel_for(last - before, rope_positions, [&](int64_t begin, int64_t end) {
+    rotate_positions(op, std::max(op.first, before + begin), before + end);
+  });
 }
 
 }  // namespace triax::cpu

@@ -12,6 +12,7 @@ const Kernels& cpu_kernels() {
       .norm_backward_weight = cpu::norm_backward_weight,
       .attention_forward = cpu::attention_forward,
       .attention_backward = cpu::attention_backward,
+      .attention_cached = cpu::attention_cached,
       .rope = cpu::rope,
       .embedding_forward = cpu::embedding_forward,
       .embedding_backward = cpu::embedding_backward,

@@ -67,6 +67,22 @@ TEST_P(RotaryEmbedding, RowsDoNotDependOnEachOther) {
   EXPECT_TRUE(same_bits(part, Floats(got.begin() + at, got.begin() + at + n)));
 }
 
+// Rows of a sequence that begin in its middle: position by position the bits of the whole.
+TEST_P(RotaryEmbedding, RowsMayBeginAtAnyPosition) {
+  const Case c = GetParam();
+  if (c.b != 1) return;
+  Random random(8);
+  const Floats x = random.normals(c.s * c.stride), got = run(c, x, false, 1);
+  const auto device = make_cpu_device(2);
+  for (const int64_t step : {int64_t{1}, int64_t{21}}) {
+    Floats parts = x;
+    for (int64_t first = 0; first < c.s; first += step)
+      cpu_kernels().rope(*device, {1, std::min(step, c.s - first), c.heads, c.d, c.stride,
+                                   parts.data() + first * c.stride, c.theta, false, first});
+    EXPECT_TRUE(same_bits(parts, got));
+  }
+}
+
 TEST_P(RotaryEmbedding, TheInverseIsTheGradient) {
   const Case c = GetParam();
   if (c.b * c.s * c.stride > 5000) return;

@@ -1,0 +1,229 @@
+#include "engine/evaluate.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "comm/communicator.h"
+#include "engine/plan.h"
+#include "launch/cli.h"
+#include "launch/on_ranks.h"
+#include "launch/signals.h"
+
+namespace triax {
+
+namespace {
+
+struct Options {
+  std::string path, tokenizer;
+  std::vector<std::string> files, sets;
+  int ranks = 0;
+  int64_t stride = 0, windows = 0;
+  bool json = false, quiet = false, verbose = false;
+};
+
+/// What is to be evaluated, and why bytes are not counted where they are not.
+struct Subject {
+  ModelSource source;
+  RunConfig config;
+  EvaluateRequest request;
+  std::string no_bytes;
+};
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const Options& options, Subject& subject) {
+  const std::string& spec = options.tokenizer.empty() ? subject.config.data.tokenizer : options.tokenizer;
+  try {
+    return open_tokenizer(spec);
+  } catch (const Error& error) {
+    if (!options.tokenizer.empty()) throw;
+    subject.no_bytes = error.what();  // token files do without
+    return nullptr;
+  }
+}
+
+std::shared_ptr<const TokenSource> open_file(const std::string& path, const Subject& subject,
+                                             const std::string& tokenizer) {
+  const bool text = std::filesystem::path(path).extension() == ".txt";
+  std::shared_ptr<const TokenSource> file;
+  if (!text || is_bytes(tokenizer)) {
+    file = open_tokens(path);
+  } else {
+    if (!subject.request.tokenizer) fail_usage("{} is text: {}", path, subject.no_bytes);
+    file = tokenised_text(path, *subject.request.tokenizer);
+  }
+  if (file->tokens() < 2)
+    fail_usage("{} has {} tokens; a loss needs at least 2, one to predict from the other", path,
+               file->tokens());
+  return file;
+}
+
+Subject subject_of(const Options& options, int launched) {
+  Subject subject;
+  subject.source = open_model(options.path);
+  subject.config =
+      inference_config(subject.source, options.sets, {launched, options.ranks, /*to_tensor=*/false});
+  RunConfig& config = subject.config;
+  EvaluateRequest& request = subject.request;
+  request.tokenizer = tokenizer_of(options, subject);
+  request.windows.sequence = config.training.sequence_length;
+  request.windows.stride = options.stride ? options.stride : request.windows.sequence;
+  request.windows.most = options.windows;
+  if (request.windows.stride > request.windows.sequence)
+    fail_usage(
+        "--stride {}: tokens between two windows would not be predicted; it can be 1 to {} "
+        "(training.sequence_length)",
+        request.windows.stride, request.windows.sequence);
+  std::vector<std::string> files = options.files;
+  if (files.empty())
+    for (const DataSource& file : config.data.validation) files.push_back(file.path);
+  if (files.empty())
+    fail_usage("{}: the job has no data.validation; name the files to evaluate it on", subject.source.folder);
+  const std::string tokenizer = options.tokenizer.empty() ? config.data.tokenizer : options.tokenizer;
+  for (const std::string& path : files) request.files.push_back(open_file(path, subject, tokenizer));
+  return subject;
+}
+
+std::string line_of(const FileLoss& file) {
+  const auto bits = file.bits_per_byte();
+  return fmt::format("{:<32} {:>14} {:>12.6f} {:>14.4f} {:>11}\n", file.name, file.targets, file.loss(),
+                     file.perplexity(), bits ? fmt::format("{:.6f}", *bits) : "-");
+}
+
+void print_text(const Subject& subject, const Evaluation& done) {
+  const Windows& w = subject.request.windows;
+  std::string text = fmt::format("{}; windows of {} tokens{}\n", subject.source.text(), w.sequence,
+                                 w.stride < w.sequence ? fmt::format(", one every {}", w.stride) : "");
+  text += fmt::format("{:<32} {:>14} {:>12} {:>14} {:>11}\n", "file", "tokens", "loss", "perplexity",
+                      "bits/byte");
+  for (const FileLoss& file : done.files) text += line_of(file);
+  if (done.files.size() > 1) text += line_of(done.total);
+  fmt::print("{}", text);
+}
+
+nlohmann::ordered_json json_of(const FileLoss& file) {
+  nlohmann::ordered_json out{{"file", file.name},
+                             {"tokens", file.targets},
+                             {"loss", file.loss()},
+                             {"perplexity", file.perplexity()}};
+  if (const auto bits = file.bits_per_byte()) {
+    out["bytes"] = *file.bytes;
+    out["bits_per_byte"] = *bits;
+  }
+  return out;
+}
+
+void print_json(const Subject& subject, const Evaluation& done) {
+  nlohmann::ordered_json out;
+  out["model"] = subject.source.folder;
+  if (subject.source.checkpoint) out["step"] = subject.source.checkpoint->step;
+  out["sequence_length"] = subject.request.windows.sequence;
+  out["stride"] = subject.request.windows.stride;
+  for (const FileLoss& file : done.files) out["files"].push_back(json_of(file));
+  out["total"] = json_of(done.total);
+  out["total"].erase("file");
+  out["seconds"] = done.seconds;
+  for (const MemoryLine& line : done.memory) out["memory_bytes"][line.name] = line.bytes;
+  fmt::print("{}\n", out.dump(2));
+}
+
+/// A line about what is done, once a second, on a terminal alone.
+class Progress {
+ public:
+  explicit Progress(bool on) : on_(on && isatty(STDERR_FILENO) != 0) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  void operator()(int64_t done, int64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!on_ || now - last_ < std::chrono::seconds(1)) return;
+    last_ = now;
+    shown_ = true;
+    fmt::print(stderr, "\r{} of {} windows", done, total);
+    std::fflush(stderr);
+  }
+
+ private:
+  bool on_, shown_ = false;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+int run(const Options& options) {
+  std::signal(SIGPIPE, SIG_IGN);
+  StopFlag stop;
+  SignalWatch watch(stop, "ending after these windows");
+  int rank = 0, launched = 0;
+  const bool mpi = started_by_mpi(&rank, &launched);
+  Subject subject;
+  try {
+    subject = subject_of(options, mpi ? launched : 0);
+  } catch (const Error&) {
+    if (rank_0_speaks(rank, stop)) return exit_usage;
+    throw;
+  }
+  return on_ranks(subject.config, mpi, stop, [&](Communicator& world, int, int local_size) {
+    const bool leads = world.rank() == 0;
+    const EvaluateRequest& request = subject.request;
+    if (leads && options.verbose)
+      fmt::print(
+          stderr, "{}memory of rank 0, bytes:\n{}", group_table(grid_of(subject.config)),
+          memory_table(plan_inference(subject.config, 0,
+                                      {subject.config.training.micro_batch_size, request.windows.sequence, 0})
+                           .memory));
+    if (leads && !options.quiet && !subject.no_bytes.empty())
+      fmt::print(stderr, "no bits per byte: {}\n", subject.no_bytes);
+    Evaluation done;
+    {
+      Progress progress(leads && !options.quiet);
+      done = evaluate(subject.config, subject.source, world, local_size, request, stop,
+                      [&](int64_t windows, int64_t of) { progress(windows, of); });
+    }
+    if (done.interrupted) return exit_interrupted;
+    if (leads) options.json ? print_json(subject, done) : print_text(subject, done);
+    return exit_done;
+  });
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, const Choose& choose) {
+  CLI::App* command = app.add_subcommand("evaluate", "loss and perplexity of a trained model on files");
+  const auto options = std::make_shared<Options>();
+  command
+      ->add_option("CHECKPOINT", options->path, "a run's folder (its newest checkpoint), or one checkpoint")
+      ->required();
+  command->add_option("FILE", options->files,
+                      "text or tokens, as in data.train (default: the job's data.validation)");
+  command
+      ->add_option("--stride", options->stride,
+                   "tokens from one window to the next (default: a window); fewer give each more context")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  command->add_option("--windows", options->windows, "windows of each file that count (default: all)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command->add_option("--tokenizer", options->tokenizer, "over the job's data.tokenizer");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "ranks to compute on, as data ranks unless --set says otherwise")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--set", options->sets,
+                   "key=value: parallel.tensor, training.sequence_length, training.micro_batch_size, ...")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_flag("--json", options->json, "machine-readable");
+  command->add_flag("-q,--quiet", options->quiet, "no progress");
+  command->add_flag("-v,--verbose", options->verbose, "also the grid and the memory");
+  command->footer(
+      "Example:\n"
+      "  triax evaluate runs/demo corpus-val.txt other.txt --ranks 2\n"
+      "  triax evaluate runs/demo --set training.sequence_length=64 --stride 32");
+  command->final_callback([choose, options] { choose([options] { return run(*options); }); });
+}
+
+}  // namespace triax
