@@ -29,6 +29,8 @@ std::string leaf(const std::string& key) {
 
 void FieldTableBase::unknown(const ConfigNode& value, const std::string& key, const std::string& section,
                              FieldReport& report) const {
+  for (const auto& [refused, why] : refused_)
+    if (refused == key) return report.add(value.origin, join(section, key), why);
   // Nearest by edits; a key of another section counts as one edit further away.
   std::string nearest;
   int best = std::numeric_limits<int>::max();

@@ -79,12 +79,16 @@ class FieldTableBase {
   void read(const ConfigNode& node, void* section, const std::string& key, FieldReport& report) const;
   ConfigNode write(const void* section) const;
   ConfigNode schema() const;
+  /// A key that others have and this section will not: using it is a problem that says why, not an unknown
+  /// key.
+  void refuse(std::string key, std::string why) { refused_.emplace_back(std::move(key), std::move(why)); }
   /// All full keys below this section, "model.hidden_size".
   void list_keys(const std::string& prefix, std::vector<std::string>& keys) const;
 
  protected:
   explicit FieldTableBase(std::shared_ptr<const void> defaults) : defaults_(std::move(defaults)) {}
   std::vector<Field> fields_;
+  std::vector<std::pair<std::string, std::string>> refused_;
 
  private:
   void unknown(const ConfigNode& value, const std::string& key, const std::string& section,

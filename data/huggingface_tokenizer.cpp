@@ -281,6 +281,10 @@ class ByteLevelTokenizer final : public Tokenizer {
         raw_(added_tokens(reader, false)),
         normalized_(added_tokens(reader, true)),
         decoded_(std::move(reader.decoded)) {
+    cuts_at_lines_ = pattern_ != WordPattern::none && !add_prefix_space_ &&
+                     std::none_of(reader.added.begin(), reader.added.end(), [](const AddedToken& t) {
+                       return t.lstrip || t.rstrip || t.content.find_first_of("\r\n") != std::string::npos;
+                     });
     find_files(path);
     find_end_of_text(reader.added, path);
     fingerprint_ = "tokenizer.json:" + content_fingerprint(MappedFile(path).bytes());
@@ -318,6 +322,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return static_cast<int64_t>(decoded_.size()); }
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
   const std::vector<std::string>& files() const override { return files_; }
+  bool cuts_at_lines() const override { return cuts_at_lines_; }
   std::string fingerprint() const override { return fingerprint_; }
 
  private:
@@ -388,7 +393,7 @@ class ByteLevelTokenizer final : public Tokenizer {
 
   CharacterClasses classes_;
   WordPattern pattern_;
-  bool add_prefix_space_, nfc_;
+  bool add_prefix_space_, nfc_, cuts_at_lines_ = false;
   Bpe bpe_;
   AddedTokens raw_, normalized_;
   std::vector<std::string> decoded_;  // bytes by id

@@ -48,11 +48,11 @@ void SampleOrder::read_sample(int64_t n, int32_t* out) const {
 }
 
 SampleOrder open_samples(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed,
-                         EpochOrder order, int64_t vocab_size) {
+                         EpochOrder order, int64_t vocab_size, const TextOptions& text) {
   std::vector<std::shared_ptr<const TokenSource>> opened;
   std::vector<double> weights;
   for (const DataSource& source : sources) {
-    opened.push_back(open_tokens(source.path));
+    opened.push_back(open_tokens(source.path, text));
     weights.push_back(source.weight);
   }
   return {std::move(opened), weights, sequence_length, seed, order, vocab_size};

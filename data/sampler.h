@@ -65,6 +65,7 @@ class SampleOrder {
 /// Opens the files of data.train or data.validation and orders their samples; the errors are those of
 /// open_tokens() and SampleOrder.
 SampleOrder open_samples(const std::vector<DataSource>& sources, int64_t sequence_length, uint64_t seed,
-                         EpochOrder order = EpochOrder::shuffled, int64_t vocab_size = 0);
+                         EpochOrder order = EpochOrder::shuffled, int64_t vocab_size = 0,
+                         const TextOptions& text = {});
 
 }  // namespace triax

@@ -1,6 +1,6 @@
 #include "data/token_file.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/json_lines.h"
 #include "data/mapped_file.h"
 #include "data/packed_tokens.h"
+#include "data/tokenizer.h"
 
 namespace triax {
 namespace {
@@ -36,19 +38,6 @@ class ByteTokens final : public TokenSource {
   MappedFile file_;
 };
 
-struct Format {
-  std::string_view extension;
-  std::unique_ptr<TokenSource> (*open)(const std::string& path);
-};
-
-constexpr Format formats[] = {
-    {".txt",
-     [](const std::string& path) -> std::unique_ptr<TokenSource> {
-       return std::make_unique<ByteTokens>(path);
-     }},
-    {".bin", open_llmc_tokens},
-};
-
 uint64_t load_word(const uint8_t* p) {
   uint64_t word;
   std::memcpy(&word, p, sizeof word);
@@ -62,19 +51,32 @@ uint64_t mix(uint64_t state, uint64_t word) {
 
 }  // namespace
 
-std::unique_ptr<TokenSource> open_tokens(const std::string& path) {
+std::string text_refusal(const std::string& path, const TextOptions& text) {
+  const std::filesystem::path file(path);
+  if (is_bytes(text.tokenizer) || (file.extension() != ".txt" && file.extension() != ".jsonl")) return "";
+  const std::string prefix = (file.parent_path() / file.stem()).string();
+  const std::string key =
+      file.extension() == ".jsonl" && text.json_key != "text" ? " --json-key " + text.json_key : "";
+  return fmt::format(
+      "{} is text, and the tokenizer {} works on it beforehand: run `triax tokenize {} --tokenizer {}{} "
+      "--output {}` and "
+      "name {} instead",
+      path, text.tokenizer, path, text.tokenizer, key, prefix, prefix);
+}
+
+std::unique_ptr<TokenSource> open_tokens(const std::string& path, const TextOptions& text) {
   if (is_megatron_path(path)) return open_megatron_tokens(path);
+  if (const std::string refusal = text_refusal(path, text); !refusal.empty()) fail_usage("{}", refusal);
   const std::string extension = std::filesystem::path(path).extension().string();
-  std::vector<std::string_view> supported;
-  for (const Format& format : formats) {
-    if (format.extension == extension) return format.open(path);
-    supported.push_back(format.extension);
-  }
+  if (extension == ".txt") return std::make_unique<ByteTokens>(path);
+  if (extension == ".jsonl") return open_json_lines(path, text.json_key);
+  if (extension == ".bin") return open_llmc_tokens(path);
   if (std::filesystem::is_directory(path)) fail_usage("{} is a directory; a data source is one file", path);
   fail_usage(
-      "the data file {} has the extension '{}'; supported are {} (text read as bytes; tokens of llm.c, or of "
-      "Megatron-LM with the .idx beside the .bin)",
-      path, extension, fmt::join(supported, ", "));
+      "the data file {} has the extension '{}'; supported are .txt, .jsonl, .bin (text read as bytes; a text "
+      "in each "
+      "line's JSON object; tokens of llm.c, or of Megatron-LM with the .idx beside the .bin)",
+      path, extension);
 }
 
 uint64_t hash_bytes(std::span<const uint8_t> bytes) {

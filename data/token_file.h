@@ -25,12 +25,22 @@ class TokenSource {
   virtual std::string fingerprint() const = 0;
 };
 
-/// Opens tokens by what `path` is called: `.txt` is a stream of bytes, token = byte; `.bin` or `.idx` with
-/// the other one beside it, or their common prefix, is a dataset of Megatron-LM; another `.bin` is llm.c's
-/// (packed_tokens.h). Files are mapped, not read, and must not be shortened while they are open. Usage
-/// errors, naming path and remedy: an extension that is not supported (with those that are), a missing file,
-/// a directory, no permission, an empty file, a damaged one.
-std::unique_ptr<TokenSource> open_tokens(const std::string& path);
+/// How text is read: see DataConfig.
+struct TextOptions {
+  std::string tokenizer = "bytes";  ///< text is read only as bytes; any other refuses it
+  std::string json_key = "text";
+};
+
+/// What keeps `path` from being read as text by this tokenizer, with the line of `triax tokenize` that makes
+/// tokens of it; empty when nothing does.
+std::string text_refusal(const std::string& path, const TextOptions& text);
+
+/// Opens tokens by what `path` is called: `.txt` is a stream of bytes, token = byte; `.jsonl` is
+/// json_lines.h's; `.bin` or `.idx` with the other one beside it, or their common prefix, is a dataset of
+/// Megatron-LM; another `.bin` is llm.c's (packed_tokens.h). Files are mapped, not read, and must not be
+/// shortened while they are open. Usage errors, naming path and remedy: an extension that is not supported
+/// (with those that are), a missing file, a directory, no permission, an empty file, a damaged one.
+std::unique_ptr<TokenSource> open_tokens(const std::string& path, const TextOptions& text = {});
 
 /// 64-bit hash of a block. Any change within one aligned 8-byte word changes it; others do with probability
 /// 1 - 2^-64 or so. It runs at memory speed.

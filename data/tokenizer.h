@@ -27,6 +27,9 @@ class Tokenizer {
   virtual std::optional<int32_t> end_of_text() const = 0;
   /// The files that make the tokenizer, absolute, for copying beside an exported model; none for bytes.
   virtual const std::vector<std::string>& files() const = 0;
+  /// Whether a text can be cut beside a line end, as data/text_pieces.h does, and its parts encoded for
+  /// themselves.
+  virtual bool cuts_at_lines() const { return true; }
   /// Equal for tokenizers that encode alike: a hash of what they were made from.
   virtual std::string fingerprint() const = 0;
 };

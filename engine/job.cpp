@@ -34,6 +34,15 @@ void resolve_paths(RunConfig& c) {
     for (DataSource& source : *sources) source.path = absolute(source.path);
 }
 
+void resolve_globs(RunConfig& c, FieldReport& report) {
+  for (const auto& [key, sources] :
+       {std::pair{"data.train", &c.data.train}, {"data.validation", &c.data.validation}}) {
+    std::vector<std::string> problems = expand_globs(*sources, key);
+    if (!problems.empty()) report.bad.insert(key);
+    std::move(problems.begin(), problems.end(), std::back_inserter(report.problems));
+  }
+}
+
 // Defaults that depend on other keys.
 void resolve_defaults(RunConfig& c, const FieldReport& report) {
   if (!report.has("model.num_key_value_heads")) c.model.num_key_value_heads = c.model.num_attention_heads;
@@ -158,6 +167,7 @@ RunConfig read_job(const std::vector<std::string>& files, const std::vector<std:
     if (!ranks.cluster.empty()) config.parallel.cluster = ranks.cluster;
     resolve_defaults(config, report);
     resolve_paths(config);
+    resolve_globs(config, report);
     if (ranks.leave_grid_open) {
       config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 0;
       leave_out_grid(report);

@@ -9,9 +9,9 @@ namespace {
 std::unique_ptr<SampleOrder> open(const std::vector<DataSource>& sources, const RunConfig& config,
                                   EpochOrder order) {
   if (sources.empty()) return nullptr;
-  return std::make_unique<SampleOrder>(open_samples(sources, config.training.sequence_length,
-                                                    static_cast<uint64_t>(config.seed), order,
-                                                    config.model.vocab_size));
+  return std::make_unique<SampleOrder>(
+      open_samples(sources, config.training.sequence_length, static_cast<uint64_t>(config.seed), order,
+                   config.model.vocab_size, {config.data.tokenizer, config.data.json_key}));
 }
 
 void add_fingerprints(const SampleOrder* order, const char* name, DataFingerprints& out) {

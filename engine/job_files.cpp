@@ -34,18 +34,6 @@ std::string why_unreadable(const std::string& path) {
   return "";
 }
 
-// Why text can't be a source; empty when it can. Only the bytes of a text are tokens as they are.
-std::string text_refusal(const DataConfig& data, const std::string& path) {
-  const fs::path file(path);
-  if (is_bytes(data.tokenizer) || (file.extension() != ".txt" && file.extension() != ".jsonl")) return "";
-  const std::string prefix = (file.parent_path() / file.stem()).string();
-  return fmt::format(
-      "{} is text, and data.tokenizer: {} works on it beforehand: run `triax tokenize {} --tokenizer {} "
-      "--output "
-      "{}` and name {} here",
-      path, data.tokenizer, path, data.tokenizer, prefix, prefix);
-}
-
 void check_source(const RunConfig& config, const std::string& key, const std::string& path,
                   FieldReport& report) {
   if (report.bad.count(key)) return;
@@ -54,13 +42,9 @@ void check_source(const RunConfig& config, const std::string& key, const std::st
     report.problems.push_back(fmt::format("{}: {}: {}", key, path, why));
     return;
   }
-  if (std::string text = text_refusal(config.data, path); !text.empty()) {
-    report.problems.push_back(fmt::format("{}: {}", key, text));
-    return;
-  }
   std::unique_ptr<TokenSource> source;
   try {
-    source = open_tokens(path);
+    source = open_tokens(path, {config.data.tokenizer, config.data.json_key});
   } catch (const Error& error) {
     report.problems.push_back(fmt::format("{}: {}", key, error.what()));
     return;
@@ -73,8 +57,9 @@ void check_source(const RunConfig& config, const std::string& key, const std::st
         tokens > 1 ? fmt::format("sequence_length can be 1 to {}", tokens - 1) : "name a longer file"));
   if (!report.bad.count("model.vocab_size") && config.model.vocab_size < source->vocabulary())
     report.problems.push_back(
-        fmt::format("{}: {} is read as bytes, which needs model.vocab_size of at least {}; it is {}", key,
-                    path, source->vocabulary(), config.model.vocab_size));
+        fmt::format("{}: {} is read as bytes{}, which needs model.vocab_size of at least {}; it is {}", key,
+                    path, source->vocabulary() > 256 ? " with token 256 after each document" : "",
+                    source->vocabulary(), config.model.vocab_size));
 }
 
 // Opens it, so that a damaged one is found here.

@@ -45,6 +45,7 @@ class CommandLine {
     add_checkpoint(app_, choose);
     add_generate(app_, choose);
     add_evaluate(app_, choose);
+    add_tokenize(app_, choose);
     add_report();
     if (more) more(app_, choose);
     add_describe(app_, choose);

@@ -22,6 +22,8 @@ void add_describe(CLI::App& app, const Choose& choose);
 /// The commands `triax generate` and `triax evaluate`.
 void add_generate(CLI::App& app, const Choose& choose);
 void add_evaluate(CLI::App& app, const Choose& choose);
+/// The commands `triax tokenize ...`.
+void add_tokenize(CLI::App& app, const Choose& choose);
 /// Adds commands of rooms that this one does not know, such as its neighbour bench.
 using AddCommands = std::function<void(CLI::App& app, const Choose& choose)>;
 
