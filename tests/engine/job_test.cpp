@@ -415,5 +415,40 @@ TEST_F(JobTest, TextIsReadByNoOtherTokenizerThanBytes) {
       << list[1];
 }
 
+TEST_F(JobTest, PatternsAndJsonLinesAreSources) {
+  write("a.jsonl", "{\"body\": \"" + std::string(400, 'x') + "\"}\n");
+  write("corpus-2.txt", std::string(3000, 'b'));
+  const RunConfig c = load({"data.train=[{path: \"corp*.txt\", weight: 2}, {path: a.jsonl}]",
+                            "data.json_key=body", "model.vocab_size=257"});
+  const std::vector<DataSource> expected{{(dir_ / "corpus-2.txt").string(), 1.5},
+                                         {(dir_ / "corpus.txt").string(), 0.5},
+                                         {(dir_ / "a.jsonl").string(), 1.0}};
+  EXPECT_EQ(c.data.train, expected);
+  EXPECT_EQ(problems({"data.train=[{path: a.jsonl}]", "data.json_key=body"}),
+            std::vector<std::string>{"data.train[0].path: " + (dir_ / "a.jsonl").string() +
+                                     " is read as bytes with token 256 after each document, which needs "
+                                     "model.vocab_size of at least 257; it is 256"});
+  EXPECT_EQ(problems({"data.train=[{path: none-*.txt}]"}),
+            std::vector<std::string>{"data.train[0].path: " + (dir_ / "none-*.txt").string() +
+                                     ": no file fits this pattern"});
+  const std::vector<std::string> refused = problems({"data.eod_mask_loss=true"});
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_NE(refused[0].find("data.eod_mask_loss: is out of scope"), std::string::npos) << refused[0];
+}
+
+TEST_F(JobTest, TheTokenizersTokensFitTheVocabulary) {
+  const std::string tokenizer = TRIAX_SOURCE_DIR "/tests/golden/tokenizers/gpt2.json";
+  std::string ids(1024 + 2 * 400, '\0');
+  const int32_t header[3] = {20240520, 1, 400};
+  ids.replace(0, sizeof header, reinterpret_cast<const char*>(header), sizeof header);
+  const std::vector<std::string> sets{"data.tokenizer=" + tokenizer,
+                                      "data.train=[{path: " + write("ids.bin", ids) + "}]"};
+  const std::vector<std::string> list = problems(sets);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_NE(list[0].find("has 338 tokens, model.vocab_size is 256; it can be 338 or more"), std::string::npos)
+      << list[0];
+  EXPECT_EQ(load({sets[0], sets[1], "model.vocab_size=338"}).data.tokenizer, tokenizer);
+}
+
 }  // namespace
 }  // namespace triax

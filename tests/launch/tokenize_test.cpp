@@ -160,5 +160,36 @@ TEST_F(TokenizeCommand, FilesLargerThanMemoryPassThrough) {
   EXPECT_EQ(fs::file_size(dir_ / "out.bin"), 2 * (fs::file_size(dir_ / "large.txt") + 1));
 }
 
+// Every command of docs/data.md, a tokenizer being trained first.
+TEST_F(TokenizeCommand, ThePagesExamplesRun) {
+  {
+    std::ofstream text(dir_ / "corpus.txt");
+    for (int i = 0; i < 3000; ++i) {
+      for (int j = 0; j < 6; ++j)
+        text << static_cast<char>('a' + (i * (j + 3)) % 26) << (i * 31 + j) % 997 << "ing ";
+      text << "\n";
+    }
+  }
+  fs::create_directories(dir_ / "web");
+  fs::create_directories(dir_ / "llama3");
+  std::ofstream(dir_ / "web/a.jsonl") << "{\"text\": \"a document\"}\n";
+  fs::copy(tokenizer, dir_ / "llama3/tokenizer.json");
+  std::vector<std::string> commands;
+  std::ifstream page(TRIAX_SOURCE_DIR "/docs/data.md");
+  for (std::string line; std::getline(page, line);)
+    if (line.rfind("    triax tokenize ", 0) == 0)
+      commands.insert(line.find(" train ") == line.npos ? commands.end() : commands.begin(), line.substr(10));
+  ASSERT_EQ(commands.size(), 5u);
+  for (std::string& command : commands) {
+    if (command.find(" --output corpus") != command.npos && command.find("train") == command.npos)
+      command += " --overwrite";
+    EXPECT_EQ(
+        std::system(
+            ("cd " + dir_.string() + " && " TRIAX_BINARY_DIR "/triax " + command + " >out 2>err").c_str()),
+        0)
+        << command << told();
+  }
+}
+
 }  // namespace
 }  // namespace triax
