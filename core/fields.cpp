@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 namespace triax {
 
@@ -75,10 +76,13 @@ void FieldTableBase::read(const ConfigNode& node, void* section, const std::stri
       empty.origin = node.origin;
       f.type->read(empty, f.member(section), f.limits, full, report);
     } else if (!value || (value->kind == ConfigNode::Kind::null && f.limits.nullable)) {
-      if (f.required) {
+      const ConfigNode* instead = f.unless.empty() ? nullptr : node.find(f.unless);
+      if (f.required && (!instead || instead->kind == ConfigNode::Kind::null)) {
         report.problems.push_back(
             fmt::format("{}: missing; expected {} ({})", full, f.type->expected(f.limits), f.doc));
         report.bad.insert(full);
+      } else if (f.required) {
+        report.bad.insert(full);  // whoever reads the other key fills it in
       }
     } else {
       report.given.insert(full);
@@ -97,6 +101,7 @@ ConfigNode FieldTableBase::write(const void* section) const {
 
 ConfigNode FieldTableBase::schema() const {
   ConfigNode properties = ConfigNode::map(), required = ConfigNode::list();
+  std::map<std::string, ConfigNode> unless;  // by the key that makes them optional
   for (const Field& f : fields_) {
     ConfigNode property = ConfigNode::map();
     std::string doc = f.doc;
@@ -104,7 +109,10 @@ ConfigNode FieldTableBase::schema() const {
     property.put("description", ConfigNode::scalar(doc, true));
     const ConfigNode type = f.type->schema(f.limits);
     property.entries.insert(property.entries.end(), type.entries.begin(), type.entries.end());
-    if (f.required)
+    if (f.required && !f.unless.empty())
+      unless.try_emplace(f.unless, ConfigNode::list())
+          .first->second.items.push_back(ConfigNode::scalar(f.key, true));
+    else if (f.required)
       required.items.push_back(ConfigNode::scalar(f.key, true));
     else if (!f.type->table() && f.default_words.empty())
       property.put("default", f.type->write(f.member(const_cast<void*>(defaults_.get())), f.limits));
@@ -114,6 +122,15 @@ ConfigNode FieldTableBase::schema() const {
   schema.put("type", ConfigNode::scalar("object", true));
   schema.put("additionalProperties", ConfigNode::scalar("false", false));
   if (!required.items.empty()) schema.put("required", std::move(required));
+  for (auto& [key, keys] : unless) {  // only one such key is in use; a second would need an allOf
+    ConfigNode given = ConfigNode::map(), all = ConfigNode::map(), either = ConfigNode::list(),
+               only = ConfigNode::list();
+    only.items.push_back(ConfigNode::scalar(key, true));
+    given.put("required", std::move(only));
+    all.put("required", std::move(keys));
+    either.items = {std::move(all), std::move(given)};
+    schema.put("anyOf", std::move(either));
+  }
   schema.put("properties", std::move(properties));
   return schema;
 }

@@ -54,6 +54,7 @@ struct Field {
   std::string key;
   std::string doc;  ///< one sentence
   bool required = false;
+  std::string unless;  ///< of a required one: the key of the section in whose presence it need not be given
   std::string default_words;  ///< of a default that depends on other keys: "num_attention_heads"
   FieldLimits limits;
   std::shared_ptr<const ValueType> type;
@@ -61,6 +62,7 @@ struct Field {
 
   // Written one behind the other in the tables.
   Field& must_be_given() { return required = true, *this; }
+  Field& must_be_given_unless(std::string key) { return required = true, unless = std::move(key), *this; }
   Field& derived(std::string from) { return default_words = std::move(from), limits.nullable = true, *this; }
   Field& at_least(double x) { return limits.min = x, limits.min_open = false, *this; }
   Field& above(double x) { return limits.min = x, limits.min_open = true, *this; }

@@ -38,6 +38,7 @@ class Rules {
   void pipeline();
   void batch();
   void sequence();
+  void positions();
   void options();
 
  private:
@@ -274,6 +275,39 @@ void Rules::sequence() {
         s, t, sequence_values());
 }
 
+void Rules::positions() {
+  const auto& m = c.model;
+  const RopeScaling& r = m.rope_scaling;
+  if (!sound({architecture_key, "model.rope_scaling", "model.rope_scaling.rope_type"})) return;
+  const bool scaled = r.rope_type != RopeType::plain, llama3 = r.rope_type == RopeType::llama3;
+  if (m.architecture == Architecture::gpt2) {
+    if (scaled)
+      broken(
+          "model.rope_scaling.rope_type: gpt2 has no rotary positions; rope_type can be default, or "
+          "architecture llama");
+    if (m.qkv_bias)
+      broken("model.qkv_bias: true belongs to llama, gpt2 has these biases always; qkv_bias can be false");
+    return;
+  }
+  if (!scaled && r.factor != 1)
+    broken(
+        "model.rope_scaling.factor: {} belongs to rope_type linear or llama3, it is default; factor can be "
+        "1, or rope_type linear or llama3",
+        r.factor);
+  if (llama3 && sound({"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}) &&
+      r.low_freq_factor >= r.high_freq_factor)
+    broken(
+        "model.rope_scaling.low_freq_factor: {} is not below high_freq_factor: {}; low_freq_factor can be "
+        "1.0 with a high_freq_factor of 4.0",
+        r.low_freq_factor, r.high_freq_factor);
+  if (llama3 && sound({"model.rope_scaling.original_max_position_embeddings"}) &&
+      r.original_max_position_embeddings == 0)
+    broken(
+        "model.rope_scaling.original_max_position_embeddings: missing; llama3 needs the context, in tokens, "
+        "of "
+        "the unstretched positions (8192 for LLaMA 3.1)");
+}
+
 void Rules::options() {
   const auto& p = c.parallel;
   if (sound({"parallel.zero_shard_ranks", data_key}) && p.zero_shard_ranks && p.data &&
@@ -323,6 +357,7 @@ void check_legal(const RunConfig& config, int ranks, const std::string& ranks_fr
   rules.pipeline();
   rules.batch();
   rules.sequence();
+  rules.positions();
   rules.options();
 }
 

@@ -49,7 +49,8 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
                                           "data.validation_interval",
                                           "data.validation_batches",
                                           "data.tokenizer",
-                                          "model.initializer_range"};
+                                          "model.initializer_range",
+                                          "model.from"};
   for (const char* free : free_keys)
     if (key == free || (std::string_view(free).back() == '.' && starts_with(key, free)))
       return ChangeClass::free;
@@ -57,7 +58,8 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
   // them.
   static const std::set<std::string> shapeless = {"model.hidden_dropout", "model.layer_norm_epsilon",
                                                   "model.rms_norm_eps", "model.rope_theta"};
-  if (shapeless.count(key) || (key == "model.max_position_embeddings" && architecture == Architecture::llama))
+  if (shapeless.count(key) || starts_with(key, "model.rope_scaling.") ||
+      (key == "model.max_position_embeddings" && architecture == Architecture::llama))
     return ChangeClass::mathematics;
   return starts_with(key, "model.") ? ChangeClass::impossible : ChangeClass::mathematics;
 }
@@ -65,7 +67,7 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
 // Keys that say nothing about a model of this architecture.
 std::vector<std::string> unused_keys(Architecture architecture) {
   if (architecture == Architecture::llama) return {"model.layer_norm_epsilon"};
-  return {"model.rms_norm_eps", "model.rope_theta"};
+  return {"model.rms_norm_eps", "model.rope_theta", "model.qkv_bias"};
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ RunConfig shrink(const RunConfig& job) {
   const ParallelConfig& p = job.parallel;
   const int64_t tensor = p.tensor;
   out.name = job.name + ", shrunk";
+  out.model.from.clear();  // another shape: initial values
   shrink_heads(out.model, m, tensor);
   // As many rows left over as the job's vocabulary leaves: the last ranks hold padding exactly where they do
   // in the job.

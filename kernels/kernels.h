@@ -121,6 +121,14 @@ struct AttentionCached {
   Elements out;       ///< [S, A*D] writes
 };
 
+/// What long contexts do to a frequency f of Rope: f ((1 - s) / factor + s), with s rising from 0 to 1 while
+/// the turns context f / 2 pi go from `low` to `high` (LLaMA 3.1); without a context s is 0 (Chen et al.
+/// 2023, "Extending context window by positional interpolation").
+struct RopeStretch {
+  double factor = 1;  ///< 1: nothing is done
+  double context = 0, low = 0, high = 0;
+};
+
 /// Rotary embedding in the half-split convention of Hugging Face's LLaMA (Su et al. 2021), in place on the
 /// first `heads` heads of each row (query and key heads are adjacent: pass A + K).
 struct Rope {
@@ -130,6 +138,7 @@ struct Rope {
   float theta;
   bool inverse;       ///< rotates back: the backward
   int64_t first = 0;  ///< position of the first row of each sequence
+  RopeStretch stretch{};
 };
 
 /// y[t] = table[ids[t] - first_row] where first_row <= ids[t] < first_row + rows, else 0.

@@ -18,6 +18,17 @@ std::vector<Projection> projections(const std::string& name, const ModelConfig& 
           {name + ".v", model.num_key_value_heads * head, static_cast<int>(model.num_key_value_heads)}};
 }
 
+RopeStretch stretch_of(const RopeScaling& scaling) {
+  RopeStretch stretch;
+  if (scaling.rope_type == RopeType::plain) return stretch;
+  stretch.factor = scaling.factor;
+  if (scaling.rope_type == RopeType::linear) return stretch;
+  stretch.context = static_cast<double>(scaling.original_max_position_embeddings);
+  stretch.low = scaling.low_freq_factor;
+  stretch.high = scaling.high_freq_factor;
+  return stretch;
+}
+
 }  // namespace
 
 Attention::Attention(std::string name, const ModelConfig& model)
@@ -27,7 +38,8 @@ Attention::Attention(std::string name, const ModelConfig& model)
       head_size_(model.hidden_size / model.num_attention_heads),
       rotary_(model.architecture == Architecture::llama),
       theta_(static_cast<float>(model.rope_theta)),
-      qkv_(projections(name, model), model.hidden_size, !rotary_,
+      stretch_(stretch_of(model.rope_scaling)),
+      qkv_(projections(name, model), model.hidden_size, !rotary_ || model.qkv_bias,
            static_cast<float>(model.initializer_range)),
       out_(name + ".out", model.hidden_size, model.hidden_size, !rotary_, residual_stddev(model)) {}
 
@@ -59,7 +71,7 @@ void Attention::plan_cache(Placement& cache, int64_t positions, DType dtype) {
 void Attention::rotate(Pass& pass, const Tensor& qkv, bool inverse) const {
   if (!rotary_) return;
   pass.context.kernels.rope(pass.context.device, {pass.batch, pass.sequence, heads_ + kv_heads_, head_size_,
-                                                  qkv[1], qkv, theta_, inverse, pass.position});
+                                                  qkv[1], qkv, theta_, inverse, pass.position, stretch_});
 }
 
 void Attention::run_core(Pass& pass, const Core& core) const {

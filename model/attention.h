@@ -41,6 +41,7 @@ class Attention {
   int64_t heads_, kv_heads_, head_size_;  // of the whole model until declare(), of this rank after it
   bool rotary_;
   float theta_;
+  RopeStretch stretch_;
   ColumnLinear qkv_;
   RowLinear out_;
   int slot_qkv_ = -1, cache_keys_ = -1, cache_values_ = -1;

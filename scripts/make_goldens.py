@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden files of tests/golden: what Hugging Face's GPT-2 and LLaMA do under PyTorch in float64.
+"""Makes the golden files of tests/golden: what Hugging Face's GPT-2, LLaMA and Qwen2 do under PyTorch in float64.
 
     pip install torch transformers h5py numpy pyyaml        (in a virtual environment; a CPU is enough)
     scripts/make_goldens.py                                 writes tests/golden/*.h5 and bf16.json
@@ -30,7 +30,7 @@ STEPS = 10
 
 
 def case(architecture, *, layers, hidden, inner, vocabulary, tied, clip, key_value=None, eps=1e-5, theta=10000.0,
-         batch=6, schedule="cosine"):
+         batch=6, schedule="cosine", qkv_bias=False, rope_scaling=None):
     """The sections of a job file. 12 heads, inner and sequence multiples of 12: tensor sizes 1, 2, 3 and 4 all fit. There are
     more positions than the sequence has, so that the untouched rows of the position embeddings show themselves."""
     model = {
@@ -47,6 +47,10 @@ def case(architecture, *, layers, hidden, inner, vocabulary, tied, clip, key_val
         model |= {"layer_norm_epsilon": eps}
     else:
         model |= {"num_key_value_heads": key_value or 12, "rms_norm_eps": eps, "rope_theta": theta}
+    if qkv_bias:
+        model |= {"qkv_bias": True}
+    if rope_scaling:
+        model |= {"rope_scaling": rope_scaling}
     return {
         "model": model,
         "training": {
@@ -85,6 +89,20 @@ CASES = {
     ),
     "llama-gqa-2": case("llama", layers=3, hidden=24, inner=48, vocabulary=64, tied=False, clip=3.2, key_value=2, batch=4),
     "llama-mqa": case("llama", layers=2, hidden=24, inner=48, vocabulary=257, tied=False, clip=2.45, key_value=1),
+    "qwen2-gqa-2": case(
+        "llama", layers=2, hidden=48, inner=48, vocabulary=61, tied=True, clip=4.0, key_value=2, qkv_bias=True
+    ),
+    # Frequencies of 2.5 and 0.6 turns in 16 tokens: one stays, one lies between.
+    "llama3-rope": case(
+        "llama", layers=2, hidden=48, inner=48, vocabulary=64, tied=False, clip=3.5, key_value=4, theta=20.0,
+        rope_scaling={
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 0.5,
+            "high_freq_factor": 2.0,
+            "original_max_position_embeddings": 16,
+        },
+    ),
 }
 
 

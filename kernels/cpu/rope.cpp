@@ -15,15 +15,27 @@ namespace {
 constexpr int64_t max_half = attention_max_head / 2;
 constexpr int64_t rope_positions = 16;  // positions of a task
 
-/// Cosine and sine of position * theta^(-2i/D) for each i, stepped from one position to the next in double:
+// Radians from one position to the next of pair i of `half`.
+double frequency_of(const Rope& op, int64_t half, int64_t i) {
+  const double f =
+      std::pow(static_cast<double>(op.theta), -static_cast<double>(i) / static_cast<double>(half));
+  const RopeStretch& stretch = op.stretch;
+  if (stretch.factor == 1) return f;
+  if (stretch.context == 0) return f / stretch.factor;
+  const double turns = stretch.context * f / (2 * M_PI);
+  const double s = std::clamp((turns - stretch.low) / (stretch.high - stretch.low), 0.0, 1.0);
+  return f * ((1 - s) / stretch.factor + s);
+}
+
+/// Cosine and sine of position * frequency for each pair, stepped from one position to the next in double:
 /// after 16 steps still exact to a float.
 struct Rotation {
   double cosine[max_half], sine[max_half], step_cosine[max_half], step_sine[max_half];
   float c[max_half], s[max_half];
 
-  Rotation(int64_t half, double theta, int64_t position) {
+  Rotation(const Rope& op, int64_t half, int64_t position) {
     for (int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+      const double frequency = frequency_of(op, half, i);
       const double angle = static_cast<double>(position) * frequency;
       cosine[i] = std::cos(angle);
       sine[i] = std::sin(angle);
@@ -50,7 +62,7 @@ template <class T>
 TRIAX_INLINE void rotate_positions_of(const Rope& op, int64_t begin, int64_t end) {
   const int64_t half = op.head_size / 2;
   // From the same multiple wherever the rows begin, so that a position has its bits.
-  Rotation rotation(half, op.theta, begin / rope_positions * rope_positions);
+  Rotation rotation(op, half, begin / rope_positions * rope_positions);
   for (int64_t position = begin / rope_positions * rope_positions; position < end; ++position) {
     rotation.next(half, op.inverse);
     if (position < begin) continue;

@@ -28,6 +28,8 @@ class Model:
     layer_norm_epsilon: float
     rms_norm_eps: float
     rope_theta: float
+    rope_scaling: dict  # empty: none
+    qkv_bias: bool
 
     @property
     def head_size(self):
@@ -63,6 +65,22 @@ class Job:
     precision: str
 
 
+def _rope_scaling(section):
+    """The section without what its type does not use; empty without scaling."""
+    keys = {
+        "default": [],
+        "linear": ["factor"],
+        "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
+    }
+    kind = section.get("rope_type", "default")
+    if not keys[kind]:
+        return {}
+    numbers = {key: _number(section[key]) for key in keys[kind]}
+    if kind == "llama3":
+        numbers["original_max_position_embeddings"] = int(numbers["original_max_position_embeddings"])
+    return {"rope_type": kind} | numbers
+
+
 def parse_job(text):
     """A Job from the text of a job file. The defaults are those of the job file's documentation."""
     sections = yaml.safe_load(text)
@@ -94,6 +112,8 @@ def parse_job(text):
             layer_norm_epsilon=_number(model.get("layer_norm_epsilon", 1e-5)),
             rms_norm_eps=_number(model.get("rms_norm_eps", 1e-5)),
             rope_theta=_number(model.get("rope_theta", 10000.0)),
+            rope_scaling=_rope_scaling(model.get("rope_scaling") or {}),
+            qkv_bias=bool(model.get("qkv_bias", False)),
         ),
         optimizer=Optimizer(
             lr=_number(optimizer.get("lr", 3e-3)),

@@ -6,10 +6,21 @@ three are replaced by the same formulas in float64; `as_shipped` keeps them, and
 is float64 throughout. The loss is taken from the logits in training.py, since transformers' own rounds them to float32.
 """
 
+import math
+
 import torch
-from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AttentionInterface,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, repeat_kv
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 
 def build_network(model, as_shipped=False, dtype=torch.float64):
@@ -47,8 +58,12 @@ def _gpt2(model):
 
 
 def _llama(model):
-    return LlamaForCausalLM(
-        LlamaConfig(
+    # Qwen2 is LLaMA with biases on q, k and v.
+    network, config, only = (Qwen2ForCausalLM, Qwen2Config, {"use_sliding_window": False})
+    if not model.qkv_bias:
+        network, config, only = (LlamaForCausalLM, LlamaConfig, {"attention_bias": False, "mlp_bias": False})
+    return network(
+        config(
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,
             intermediate_size=model.intermediate_size,
@@ -58,21 +73,20 @@ def _llama(model):
             hidden_act="silu",
             max_position_embeddings=model.max_position_embeddings,
             rms_norm_eps=model.rms_norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
-            attention_bias=False,
+            rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta} | model.rope_scaling,
             attention_dropout=0.0,
-            mlp_bias=False,
             tie_word_embeddings=model.tie_word_embeddings,
             attn_implementation="eager",
+            **only,
             **_NO_SPECIAL_TOKENS,
         )
     )
 
 
 def _keep_type(network, model):
-    """Replaces the three parts of LlamaForCausalLM that round to float32."""
+    """Replaces the three parts of LlamaForCausalLM and Qwen2ForCausalLM that round to float32."""
     for module in network.modules():
-        if isinstance(module, LlamaRMSNorm):
+        if isinstance(module, (LlamaRMSNorm, Qwen2RMSNorm)):
             module.forward = _RmsNorm(module)
     network.model.rotary_emb = _Rotary(model)
     network.set_attn_implementation(_ATTENTION)
@@ -86,13 +100,26 @@ class _RmsNorm:
         return self.norm.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.norm.variance_epsilon))
 
 
+def _scaled(frequencies, scaling):
+    """Linear: all divided by the factor. LLaMA 3: those of few turns in the original context divided by it, those of many
+    kept, and those between in proportion to their turns."""
+    if not scaling:
+        return frequencies
+    if scaling["rope_type"] == "linear":
+        return frequencies / scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequencies * ((1 - kept) / scaling["factor"] + kept)
+
+
 class _Rotary(torch.nn.Module):
     """cos and sin [batch, sequence, head] of position * theta^(-2i / head), the halves repeated."""
 
     def __init__(self, model):
         super().__init__()
         exponent = torch.arange(0, model.head_size, 2, dtype=torch.float64) / model.head_size
-        self.frequencies = model.rope_theta ** -exponent
+        self.frequencies = _scaled(model.rope_theta ** -exponent, model.rope_scaling)
 
     def forward(self, x, position_ids):
         angles = position_ids[..., None].double() * self.frequencies

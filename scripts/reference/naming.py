@@ -62,12 +62,17 @@ def _llama(model):
     def weight(name, shape, source):
         found.append(Parameter(f"{name}.weight", shape, f"{source}.weight", False, None))
 
+    def projection(name, out, source):
+        weight(name, (out, hidden), source)
+        if model.qkv_bias:
+            found.append(Parameter(f"{name}.bias", (out,), f"{source}.bias", False, None))
+
     for n in range(model.num_hidden_layers):
         ours, theirs = f"layers.{n}", f"model.layers.{n}"
         weight(f"{ours}.attention_norm", (hidden,), f"{theirs}.input_layernorm")
-        weight(f"{ours}.attention.q", (hidden, hidden), f"{theirs}.self_attn.q_proj")
-        weight(f"{ours}.attention.k", (key_value, hidden), f"{theirs}.self_attn.k_proj")
-        weight(f"{ours}.attention.v", (key_value, hidden), f"{theirs}.self_attn.v_proj")
+        projection(f"{ours}.attention.q", hidden, f"{theirs}.self_attn.q_proj")
+        projection(f"{ours}.attention.k", key_value, f"{theirs}.self_attn.k_proj")
+        projection(f"{ours}.attention.v", key_value, f"{theirs}.self_attn.v_proj")
         weight(f"{ours}.attention.out", (hidden, hidden), f"{theirs}.self_attn.o_proj")
         weight(f"{ours}.mlp_norm", (hidden,), f"{theirs}.post_attention_layernorm")
         weight(f"{ours}.mlp.gate", (inner, hidden), f"{theirs}.mlp.gate_proj")

@@ -13,7 +13,17 @@ namespace {
 struct Case {
   int64_t b, s, heads, d, stride;
   float theta;
+  RopeStretch stretch{};
 };
+
+// transformers' three cases of rope_type llama3, by wavelength; linear without a context.
+double stretched(const RopeStretch& s, double frequency) {
+  const double wavelength = 2 * M_PI / frequency;
+  if (s.context == 0 || wavelength > s.context / s.low) return frequency / s.factor;
+  if (wavelength < s.context / s.high) return frequency;
+  const double smooth = (s.context / wavelength - s.low) / (s.high - s.low);
+  return (1 - smooth) * frequency / s.factor + smooth * frequency;
+}
 
 // Hugging Face's LLaMA: x * cos + rotate_half(x) * sin, cos and sin repeated for both halves.
 Doubles reference(const Case& c, Doubles x, bool inverse) {
@@ -23,7 +33,8 @@ Doubles reference(const Case& c, Doubles x, bool inverse) {
       double* row = &x[t * c.stride + head * c.d];
       const Doubles old(row, row + c.d);
       for (int64_t i = 0; i < c.d; ++i) {
-        const double frequency = 1 / std::pow(static_cast<double>(c.theta), 2.0 * (i % half) / c.d);
+        const double frequency =
+            stretched(c.stretch, 1 / std::pow(static_cast<double>(c.theta), 2.0 * (i % half) / c.d));
         const double angle = (t % c.s) * frequency * (inverse ? -1 : 1);
         const double rotated = i < half ? -old[i + half] : old[i - half];
         row[i] = old[i] * std::cos(angle) + rotated * std::sin(angle);
@@ -34,7 +45,7 @@ Doubles reference(const Case& c, Doubles x, bool inverse) {
 
 Floats run(const Case& c, Floats x, bool inverse, int threads) {
   auto device = make_cpu_device(threads);
-  cpu_kernels().rope(*device, {c.b, c.s, c.heads, c.d, c.stride, x.data(), c.theta, inverse});
+  cpu_kernels().rope(*device, {c.b, c.s, c.heads, c.d, c.stride, x.data(), c.theta, inverse, c.stretch});
   return x;
 }
 
@@ -96,7 +107,9 @@ TEST_P(RotaryEmbedding, TheInverseIsTheGradient) {
 INSTANTIATE_TEST_SUITE_P(Shapes, RotaryEmbedding,
                          ::testing::Values(Case{1, 1, 1, 2, 2, 1e4f}, Case{2, 7, 3, 6, 30, 1e4f},
                                            Case{2, 33, 2, 10, 25, 5e5f}, Case{1, 600, 2, 64, 192, 1e4f},
-                                           Case{1, 2000, 1, 256, 256, 1e6f}));
+                                           Case{1, 2000, 1, 256, 256, 1e6f},
+                                           Case{1, 600, 2, 64, 192, 1e4f, {2.5}},
+                                           Case{1, 600, 2, 64, 192, 5e5f, {8, 8192, 1, 4}}));
 
 }  // namespace
 }  // namespace triax::test

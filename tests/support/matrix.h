@@ -54,6 +54,7 @@ inline RunConfig matrix_job(const MatrixRow& row, Architecture architecture) {
              .max_position_embeddings = 10,
              .tie_word_embeddings = !llama,
              .initializer_range = 0.1,
+             .qkv_bias = llama,
              .hidden_dropout = 0.1};
   c.training.steps = c.lr_schedule.decay_steps = 20;
   c.training.global_batch_size = 12;
