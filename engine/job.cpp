@@ -10,6 +10,7 @@
 #include "core/fields.h"
 #include "data/tokenizer.h"
 #include "engine/legal.h"
+#include "engine/model_from.h"
 #include "engine/search.h"
 
 namespace triax {
@@ -28,6 +29,7 @@ void resolve_paths(RunConfig& c) {
   c.checkpoint.dir = absolute(c.checkpoint.dir.empty() ? c.output_dir + "/checkpoints" : c.checkpoint.dir);
   if (c.checkpoint.resume != "auto" && c.checkpoint.resume != "never")
     c.checkpoint.resume = absolute(c.checkpoint.resume);
+  c.model.from = absolute(c.model.from);
   c.parallel.cluster = absolute(c.parallel.cluster);
   if (!is_bytes(c.data.tokenizer)) c.data.tokenizer = absolute(c.data.tokenizer);
   for (auto* sources : {&c.data.train, &c.data.validation})
@@ -156,6 +158,7 @@ RunConfig read_job(const std::vector<std::string>& files, const std::vector<std:
   }
   for (const std::string& set : sets) set_value(root, set, report.problems);
   if (!broken) {
+    const bool known_model = fill_model_from(root, report);
     read_fields(root, config, report);
     const int asked = ranks.launched ? ranks.launched : ranks.requested;
     const std::string from = ranks.launched ? "the launcher" : "--ranks";
@@ -175,6 +178,7 @@ RunConfig read_job(const std::vector<std::string>& files, const std::vector<std:
       resolve_grid(config, ranks, asked, report);
       resolve_data(config.parallel, asked);
     }
+    if (!known_model) report.bad.insert(report.known.begin(), report.known.end());  // rules would judge zeros
     check_legal(config, asked, from, report);
     if (absent_data)
       check_files_here(config, *absent_data, report);

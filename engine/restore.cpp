@@ -10,6 +10,7 @@
 #include "engine/job.h"
 #include "engine/origin.h"
 #include "engine/plan.h"
+#include "engine/pretrained.h"
 #include "engine/state.h"
 
 namespace triax {
@@ -42,6 +43,7 @@ class Restore {
       return from_named();
     }
     trainer_.initialise();
+    if (!config_.model.from.empty()) from_pretrained();
     return {};
   }
 
@@ -115,6 +117,15 @@ class Restore {
     }
   }
 
+  void from_pretrained() {
+    load_pretrained(world_, config_.model.from, config_.model,
+                    pieces_to_load(trainer_, /*weights_only=*/true));
+    trainer_.state_loaded();
+    if (!leads()) return;
+    log_.console("started from the weights of {}", config_.model.from);
+    for (const std::string& note : read_hf_config(config_.model.from).notes) log_.console("  {}", note);
+  }
+
   // Of a checkpoint that has been loaded.
   StartPoint begin_at(const CheckpointInfo& info) {
     StartPoint start;
@@ -135,6 +146,11 @@ class Restore {
     if (info.extra.contains("data")) before = info.extra["data"].get<DataFingerprints>();
     changes_ = changes_on_resume(config_from_yaml(info.config, (info.folder / manifest_file).string()),
                                  before, config_, data_);
+    // Of an imported model nothing but the model is known.
+    if (info.extra.contains("imported"))
+      std::erase_if(changes_, [](const ConfigChange& c) {
+        return c.key.rfind("model.", 0) != 0 || c.key == "model.hidden_dropout";
+      });
     // Other data and another optimizer are what weights are taken for.
     check_changes(changes_, accept_changes_ || weights_only);
   }

@@ -2,20 +2,28 @@
 #include <iostream>
 #include <memory>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/compare.h"
 #include "checkpoint/list.h"
+#include "checkpoint/stored_type.h"
+#include "checkpoint/text.h"
 #include "checkpoint/tidy.h"
 #include "checkpoint/verify.h"
+#include "engine/hf_export.h"
+#include "engine/hf_import.h"
 #include "launch/cli.h"
+#include "launch/commands.h"
 
 namespace triax {
 
 namespace {
 
 struct CheckpointOptions {
-  std::string path, other, tensor;
+  std::string path, other, tensor, format = "hf", dtype = "fp32", max_shard_size = "5GB";
+  std::vector<std::string> sets;
   int keep = 0;
-  bool json = false, dry_run = false;
+  bool json = false, dry_run = false, force = false;
 };
 using Options = std::shared_ptr<CheckpointOptions>;  // lives as long as the parser that fills it
 
@@ -93,12 +101,83 @@ void add_changing(Group& group) {
   merge->add_option("TARGET", group.options().other, "folder that gets the folder step-NNNNNNNN")->required();
 }
 
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) std::cout << "note: " << note << "\n";
+}
+
+int run_export(const CheckpointOptions& o) {
+  HfExportOptions options;
+  options.type = stored_type(o.dtype);
+  options.max_shard_bytes = parse_size(o.max_shard_size);
+  options.force = o.force;
+  if (!o.json) options.progress = [](const std::string& line) { std::cout << line << std::endl; };
+  const CheckpointInfo info = newest_at(o.path);
+  const HfExport done = export_hf(info, o.other, options);
+  if (o.json) {
+    std::cout << nlohmann::json{{"checkpoint", info.folder.string()},
+                                {"folder", o.other},
+                                {"architecture", done.architecture},
+                                {"files", done.files},
+                                {"tensors", done.tensors},
+                                {"bytes", done.bytes},
+                                {"notes", done.notes}}
+                     .dump(2)
+              << "\n";
+    return exit_done;
+  }
+  std::cout << fmt::format("exported {} as {} of {} tensors, {}, to {}\n", info.folder.string(),
+                           done.architecture, done.tensors, readable_bytes(done.bytes), o.other);
+  print_notes(done.notes);
+  return exit_done;
+}
+
+int run_import(const CheckpointOptions& o) {
+  const HfImport done = import_hf(o.path, o.other, o.sets, o.force);
+  if (o.json) {
+    std::cout << nlohmann::json{{"source", o.path},
+                                {"folder", o.other},
+                                {"tensors", done.tensors},
+                                {"bytes", done.bytes},
+                                {"notes", done.notes}}
+                     .dump(2)
+              << "\n";
+    return exit_done;
+  }
+  std::cout << fmt::format("imported {} into {} ({}); checkpoint.resume: {} starts from it\n", o.path,
+                           o.other, readable_bytes(done.bytes), o.other);
+  print_notes(done.notes);
+  return exit_done;
+}
+
+void add_exchange(Group& group) {
+  CLI::App* exporting = group.add("export", "write the weights as a model that transformers loads",
+                                  "runs/demo demo-hf --format hf --dtype bf16", run_export);
+  group.add_path(exporting);
+  exporting->add_option("DIR", group.options().other, "folder that is made")->required();
+  exporting->add_option("--format", group.options().format, "hf: config.json, safetensors, tokenizer")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"hf"}));
+  exporting->add_option("--dtype", group.options().dtype, "of the weights")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  exporting->add_option("--max-shard-size", group.options().max_shard_size, "of a file of weights")
+      ->capture_default_str();
+  exporting->add_flag("--force", group.options().force, "replace a model that is there");
+  CLI::App* importing = group.add("import", "make a checkpoint of step 0 from a model of Hugging Face",
+                                  "gpt2 imported/gpt2", run_import);
+  importing->add_option("DIR", group.options().path, "folder with config.json and safetensors")->required();
+  importing->add_option("OUT", group.options().other, "folder of the checkpoint, which is made")->required();
+  importing->add_option("--set", group.options().sets, "key=value of the configuration that it holds");
+  importing->add_flag("--force", group.options().force, "replace a checkpoint that is there");
+}
+
 }  // namespace
 
 void add_checkpoint(CLI::App& app, const Choose& choose) {
   Group group(app, choose);
   add_looking(group);
   add_changing(group);
+  add_exchange(group);
 }
 
 }  // namespace triax
