@@ -65,7 +65,8 @@ nlohmann::json share(Communicator& world, const Failure& mine) {
 
 }  // namespace
 
-std::vector<std::string> gather_bytes(Communicator& world, std::string_view mine, int root) {
+void collect_bytes(Communicator& world, std::string_view mine, int root,
+                   const std::function<void(int rank, std::string bytes)>& visit) {
   auto bytes_of = [](std::string& text) {
     return Tensor(text.data(), DType::u8, {static_cast<int64_t>(text.size())});
   };
@@ -74,20 +75,25 @@ std::vector<std::string> gather_bytes(Communicator& world, std::string_view mine
     int64_t length = static_cast<int64_t>(mine.size());
     world.send(Tensor::of(&length, {1}), root).wait();
     if (length) world.send(bytes_of(copy), root).wait();
-    return {};
+    return;
   }
-  std::vector<std::string> all(static_cast<size_t>(world.size()));
   for (int r = 0; r < world.size(); ++r) {
-    std::string& text = all[static_cast<size_t>(r)];
     if (r == root) {
-      text = mine;
+      visit(r, std::string(mine));
       continue;
     }
     int64_t length = 0;
     world.recv(Tensor::of(&length, {1}), r).wait();
-    text.resize(static_cast<size_t>(length));
+    std::string text(static_cast<size_t>(length), '\0');
     if (length) world.recv(bytes_of(text), r).wait();
+    visit(r, std::move(text));
   }
+}
+
+std::vector<std::string> gather_bytes(Communicator& world, std::string_view mine, int root) {
+  std::vector<std::string> all(world.rank() == root ? static_cast<size_t>(world.size()) : 0);
+  collect_bytes(world, mine, root,
+                [&](int rank, std::string bytes) { all[static_cast<size_t>(rank)] = std::move(bytes); });
   return all;
 }
 

@@ -27,6 +27,11 @@ class AgreedError : public Error {
 /// Everyone's bytes at `root`, by rank; lengths may differ. The others get an empty list. Collective.
 std::vector<std::string> gather_bytes(Communicator& world, std::string_view mine, int root);
 
+/// The same without keeping them: `visit` gets them on `root`, in the order of the ranks, its own included.
+/// It must not throw. Collective.
+void collect_bytes(Communicator& world, std::string_view mine, int root,
+                   const std::function<void(int rank, std::string bytes)>& visit);
+
 /// root's bytes for everyone; what the others pass is replaced. Collective.
 void broadcast_bytes(Communicator& world, std::string& bytes, int root);
 

@@ -15,7 +15,7 @@ double thread_cpu_seconds() {
 
 BackgroundSave::BackgroundSave(Communicator& world, const SaveRequest& request)
     : step_(request.step), save_(world, request) {
-  start(&Save::write);
+  start("write shard", &Save::write);
 }
 
 BackgroundSave::~BackgroundSave() {
@@ -23,11 +23,13 @@ BackgroundSave::~BackgroundSave() {
   if (thread_.joinable()) thread_.join();
 }
 
-void BackgroundSave::start(void (Save::*phase)()) {
+void BackgroundSave::start(const char* name, void (Save::*phase)()) {
   idle_ = false;
-  thread_ = std::thread([this, phase] {
+  thread_ = std::thread([this, name, phase] {
+    const auto begin = std::chrono::steady_clock::now();
     (save_.*phase)();
     cpu_seconds_ += thread_cpu_seconds();
+    phases_.push_back({name, begin, std::chrono::steady_clock::now()});
     idle_ = true;
   });
 }
@@ -36,7 +38,7 @@ std::optional<SaveResult> BackgroundSave::advance() {
   if (thread_.joinable()) thread_.join();
   if (phase_++ == 0) {
     save_.exchange();
-    start(&Save::complete);
+    start("make it a checkpoint", &Save::complete);
     return std::nullopt;
   }
   return save_.finish();

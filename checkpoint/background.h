@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/writer.h"
 
@@ -32,15 +34,22 @@ class BackgroundSave {
   SaveResult finish();
   /// Processor time of this rank's writing so far, for when it is ready.
   double cpu_seconds() const { return cpu_seconds_; }
+  /// What this rank's thread did when, for when it is ready.
+  struct Phase {
+    const char* name;
+    std::chrono::steady_clock::time_point begin, end;
+  };
+  const std::vector<Phase>& phases() const { return phases_; }
 
  private:
-  void start(void (Save::*phase)());
+  void start(const char* name, void (Save::*phase)());
 
   int64_t step_;
   Save save_;
   int phase_ = 0;
   std::atomic<bool> idle_ = false;
   double cpu_seconds_ = 0;
+  std::vector<Phase> phases_;
   std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/terminal.h"
 
 namespace triax {
 
@@ -19,7 +20,7 @@ struct Log::Impl {
   spdlog::logger logger;
 };
 
-Log::Log(const std::string& path, int rank) : rank_(rank) {
+Log::Log(const std::string& path, int rank, bool verbose) : rank_(rank), verbose_(verbose) {
   try {
     impl_ = std::make_unique<Impl>(path);
   } catch (const spdlog::spdlog_ex& error) {
@@ -30,13 +31,18 @@ Log::Log(const std::string& path, int rank) : rank_(rank) {
 Log::~Log() = default;
 
 void Log::write(Level level, const std::string& text) {
-  impl_->logger.log(level == Level::error ? spdlog::level::err : spdlog::level::info, text);
+  impl_->logger.log(level == Level::error     ? spdlog::level::err
+                    : level == Level::warning ? spdlog::level::warn
+                                              : spdlog::level::info,
+                    text);
   // One call each, so that lines of several ranks don't mix.
-  if (level == Level::error) {
-    std::fputs(fmt::format("triax: rank {}: {}\n", rank_, text).c_str(), stderr);
-  } else if (level == Level::console && rank_ == 0) {
+  if (level == Level::console && rank_ == 0) {
     std::fputs((text + "\n").c_str(), stdout);
     std::fflush(stdout);
+  } else if (level == Level::warning || level == Level::error || verbose_) {
+    const Ink ink = level == Level::error ? Ink::red : level == Level::warning ? Ink::yellow : Ink::faint;
+    std::fputs(inked(stderr, ink, fmt::format("triax: rank {}: {}", rank_, text)).append("\n").c_str(),
+               stderr);
   }
 }
 

@@ -12,8 +12,9 @@ namespace triax {
 /// log is used by that rank's threads only one at a time.
 class Log {
  public:
-  /// Appends to `path`, whose folder exists; a fault when it can't be written.
-  Log(const std::string& path, int rank);
+  /// Appends to `path`, whose folder exists; a fault when it can't be written. `verbose`: the console gets
+  /// everything, on standard error and with the rank.
+  Log(const std::string& path, int rank, bool verbose = false);
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -30,6 +31,11 @@ class Log {
   void console(fmt::format_string<Args...> text, Args&&... args) {
     write(Level::console, fmt::format(text, std::forward<Args>(args)...));
   }
+  /// To the file, and to standard error with the rank: nothing failed, but someone should know.
+  template <class... Args>
+  void warn(fmt::format_string<Args...> text, Args&&... args) {
+    write(Level::warning, fmt::format(text, std::forward<Args>(args)...));
+  }
   /// To the file, and to standard error with the rank.
   template <class... Args>
   void error(fmt::format_string<Args...> text, Args&&... args) {
@@ -37,12 +43,13 @@ class Log {
   }
 
  private:
-  enum class Level { info, console, error };
+  enum class Level { info, console, warning, error };
   void write(Level level, const std::string& text);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
   int rank_;
+  bool verbose_;
 };
 
 }  // namespace triax

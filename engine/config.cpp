@@ -70,7 +70,10 @@ const FieldTable<LoggingConfig>& fields_of(const LoggingConfig*) {
           "parallel.data above 1; 0: never.")
         .at_least(0);
     t.add("trace", &C::trace,
-          "Write a Chrome/Perfetto trace of one step, per rank, into <output_dir>/traces.");
+          "Write a Chrome/Perfetto trace of a step, of all ranks, into <output_dir>/traces.");
+    t.add("trace_steps", &C::trace_steps,
+          "With trace: the steps, each traced into a file of its own; none: the second step of the run.")
+        .at_least(1);
     return t;
   }();
   return table;

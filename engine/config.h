@@ -34,6 +34,7 @@ struct LoggingConfig {
   int64_t interval = 1;  ///< steps between lines on the console
   bool tensorboard = true;
   bool trace = false;
+  std::vector<int64_t> trace_steps;  ///< empty: the second step of each run
   int64_t check_replicas = 0;         ///< steps; 0: never
   int64_t gradient_noise_scale = 10;  ///< steps; 0: never
   bool operator==(const LoggingConfig&) const = default;

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/agree.h"
+
 namespace triax {
 
 namespace {
@@ -30,6 +34,15 @@ DataFingerprints JobData::fingerprints() const {
   add_fingerprints(train.get(), "train", prints);
   add_fingerprints(validation.get(), "validation", prints);
   return prints;
+}
+
+DataFingerprints shared_fingerprints(const JobData& data, Communicator& world) {
+  std::string bytes;
+  collectively(world, [&] {
+    if (world.rank() == 0) bytes = nlohmann::json(data.fingerprints()).dump();
+  });
+  broadcast_bytes(world, bytes, 0);
+  return nlohmann::json::parse(bytes).get<DataFingerprints>();
 }
 
 }  // namespace triax

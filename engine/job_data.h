@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "comm/communicator.h"
 #include "data/sampler.h"
 #include "engine/config.h"
 #include "engine/resume.h"
@@ -16,5 +17,8 @@ struct JobData {
   /// Of every source's content; reads the files.
   DataFingerprints fingerprints() const;
 };
+
+/// The same for all ranks, though only rank 0 reads the files. Collective; what fails there all throw.
+DataFingerprints shared_fingerprints(const JobData& data, Communicator& world);
 
 }  // namespace triax

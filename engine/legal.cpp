@@ -333,6 +333,15 @@ void Rules::options() {
         "be "
         "all, or resume the path of a checkpoint",
         k.load, k.resume);
+  const auto& traced = c.logging.trace_steps;
+  if (sound({"logging.trace", "logging.trace_steps"}) && !traced.empty() && !c.logging.trace)
+    broken(
+        "logging.trace_steps: belongs to trace: true, trace is false; trace_steps can be [], or trace true");
+  const auto late =
+      std::find_if(traced.begin(), traced.end(), [&](int64_t s) { return s > c.training.steps; });
+  if (sound({"training.steps", "logging.trace_steps"}) && late != traced.end())
+    broken("logging.trace_steps: {} is after the last step; its steps can be 1 to {}", *late,
+           c.training.steps);
   const auto& lr = c.lr_schedule;
   if (sound({"lr_schedule.name", "lr_schedule.decay_start"}) && lr.name != "wsd" &&
       report_.has("lr_schedule.decay_start"))

@@ -86,9 +86,11 @@ std::string short_time(double seconds) {
 
 }  // namespace
 
-StepConsole::StepConsole(std::FILE* out, bool plain, int64_t first_step, int64_t last_step, int64_t interval)
+StepConsole::StepConsole(std::FILE* out, bool plain, int64_t first_step, int64_t last_step, int64_t interval,
+                         bool split)
     : out_(out),
       terminal_(out && !plain && isatty(fileno(out)) != 0),
+      split_(split),
       first_(first_step),
       last_(last_step),
       interval_(interval) {}
@@ -108,6 +110,10 @@ void StepConsole::step(const StepMetrics& m) {
         m.tokens_per_second, m.tflops, eta(m));
     if (m.validation_loss) line += fmt::format("  validation loss {:.4f}", *m.validation_loss);
     if (m.skipped) line += "  skipped";
+    if (split_)
+      line += fmt::format("  {:.4f} s: {:.4f} computing, {:.4f} waiting for messages, {:.4f} of them hidden",
+                          m.step_seconds, m.step_seconds - m.exposed_seconds, m.exposed_seconds,
+                          m.hidden_seconds);
     say(line);
   }
   if (terminal_) draw_bar(m);

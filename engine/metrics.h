@@ -53,7 +53,9 @@ class StepConsole {
  public:
   /// Writes to `out`, `interval` steps between lines.
   /// Null `out`: silence. `plain`: no bar even on a terminal (mpirun gives rank 0 one of its own).
-  StepConsole(std::FILE* out, bool plain, int64_t first_step, int64_t last_step, int64_t interval);
+  /// `split`: lines tell what the step's time went into.
+  StepConsole(std::FILE* out, bool plain, int64_t first_step, int64_t last_step, int64_t interval,
+              bool split = false);
   void step(const StepMetrics& metrics);
   /// Another line, without disturbing the bar.
   void say(const std::string& line);
@@ -65,7 +67,7 @@ class StepConsole {
   void draw_bar(const StepMetrics& metrics);
 
   std::FILE* out_;
-  bool terminal_;
+  bool terminal_, split_;
   int64_t first_, last_, interval_;
   double mean_seconds_ = 0;
   bool bar_ = false;

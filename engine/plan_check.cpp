@@ -38,4 +38,25 @@ std::string PlanCheck::table(size_t measured_peak) const {
   return text;
 }
 
+nlohmann::json PlanCheck::communication() const {
+  nlohmann::json list = nlohmann::json::array();
+  Ledger all = plan_->bytes_per_step;
+  all.insert(measured_.begin(), measured_.end());  // what was not planned stands there too
+  for (const auto& [key, entry] : all) {
+    const auto planned = plan_->bytes_per_step.find(key);
+    const auto found = measured_.find(key);
+    const Recorder::Entry counted = found == measured_.end() ? Recorder::Entry{} : found->second;
+    list.push_back(
+        {{"group", key.first},
+         {"operation", std::string(name_of(key.second))},
+         {"calls", counted.calls},
+         {"planned",
+          planned == plan_->bytes_per_step.end() ? 0 : planned->second.bytes * static_cast<double>(steps_)},
+         {"counted", counted.bytes},
+         {"exposed_seconds", counted.exposed_seconds},
+         {"hidden_seconds", counted.hidden_seconds}});
+  }
+  return list;
+}
+
 }  // namespace triax

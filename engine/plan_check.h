@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class PlanCheck {
   std::vector<std::string> faults(size_t measured_peak) const;
   /// Planned beside measured: the peak, and what the compared steps sent by group and operation.
   std::string table(size_t measured_peak) const;
+  /// Of the compared steps, a list of {"group", "operation", "calls", "planned", "counted" (bytes),
+  /// "exposed_seconds", "hidden_seconds"}.
+  nlohmann::json communication() const;
 
  private:
   const RankPlan* plan_;

@@ -10,8 +10,10 @@
 #include <fstream>
 #include <ostream>
 
+#include "checkpoint/file_io.h"
 #include "core/error.h"
 #include "engine/report_data.h"
+#include "engine/report_page.h"
 
 namespace triax {
 
@@ -71,11 +73,14 @@ int report(const std::string& run_dir, std::ostream& out) {
   const bool written = file.flush().good();
   check(written, "can't write {}: {}; the run's folder must be writable", picture, std::strerror(errno));
 
+  const std::string page = (std::filesystem::path(run_dir) / "report.html").string();
+  replace_file(page, page_html(read_page(run_dir, run)));
+
   out << headline(run) << '\n' << loss_text(run, terminal_width() - 12, 14, environment_is_utf8()) << '\n';
   out << table(run);
   if (run.skipped_lines > 0)
     out << fmt::format("  {} lines of metrics.jsonl can't be read and were skipped\n", run.skipped_lines);
-  out << "\npicture: " << picture << '\n';
+  out << "\npage:    " << page << "\npicture: " << picture << '\n';
   return 0;
 }
 

@@ -88,12 +88,33 @@ RunReport read_run(const std::string& run_dir) {
     add_point(run.tflops, step, object, "tflops");
     add_point(run.exposed_seconds, step, object, "exposed_seconds");
     add_point(run.hidden_seconds, step, object, "hidden_seconds");
+    for (const auto& [key, value] : object.items()) add_point(run.numbers[key], step, object, key.c_str());
+    if (const auto skipped = object.find("skipped"); skipped != object.end() && *skipped == true)
+      ++run.skipped_steps;
     run.last_step = step;
     run.tokens = static_cast<int64_t>(number_of(object, "tokens"));
     run.seconds += number_of(object, "step_seconds");
     run.peak_bytes = std::max(run.peak_bytes, static_cast<int64_t>(number_of(object, "peak_bytes")));
   }
+  for (auto curve = run.numbers.begin(); curve != run.numbers.end();)
+    curve = curve->second.empty() ? run.numbers.erase(curve) : std::next(curve);
   return run;
+}
+
+Curve thinned(const Curve& curve, size_t points) {
+  if (curve.size() <= points) return curve;
+  Curve kept;
+  const size_t stretches = points / 2;
+  for (size_t i = 0; i < stretches; ++i) {
+    const auto begin = curve.begin() + static_cast<std::ptrdiff_t>(i * curve.size() / stretches);
+    const auto end = curve.begin() + static_cast<std::ptrdiff_t>((i + 1) * curve.size() / stretches);
+    auto [low, high] =
+        std::minmax_element(begin, end, [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (high < low) std::swap(low, high);
+    kept.push_back(*low);
+    if (low != high) kept.push_back(*high);
+  }
+  return kept;
 }
 
 std::vector<double> axis_ticks(double low, double high, int count) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,14 +19,19 @@ struct RunReport {
   int64_t tokens = 0;  ///< target tokens so far
   double seconds = 0;  ///< spent in steps
   int64_t peak_bytes = 0;
+  int64_t skipped_steps = 0;  ///< whose numbers were not finite, and which changed no weight
   int64_t skipped_lines = 0;  ///< lines in the middle of the file that are not a step's object
   Curve loss, validation_loss, grad_norm, learning_rate, tokens_per_second, tflops;
   Curve exposed_seconds, hidden_seconds;  ///< of communication, rank 0's
+  std::map<std::string, Curve> numbers;   ///< all numbers of the file by their key, those above too
 };
 
 /// Reads `run_dir`/metrics.jsonl and, where it is there, job.yaml. Throws Error(usage) when no step is
 /// recorded.
 RunReport read_run(const std::string& run_dir);
+
+/// The lowest and the highest point of each stretch, at most `points` of them, so that spikes survive.
+Curve thinned(const Curve& curve, size_t points);
 
 /// Round values inside [low, high], about `count` of them, 1, 2 or 5 times a power of ten apart.
 std::vector<double> axis_ticks(double low, double high, int count);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/html.h"
 #include "engine/report_data.h"
 
 namespace triax {
@@ -32,40 +33,6 @@ constexpr const char* kStyle = R"(  <style>
     .dot { fill: #d9581c; fill: var(--validation); stroke: #fcfcfb; stroke: var(--page); stroke-width: 1.5; }
   </style>
 )";
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '&')
-      safe += "&amp;";
-    else if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '"')
-      safe += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 32)
-      safe += c;
-  }
-  return safe;
-}
-
-// Keeps the lowest and the highest point of each stretch, so that spikes survive.
-Curve thinned(const Curve& curve) {
-  if (curve.size() <= kPoints) return curve;
-  Curve kept;
-  const size_t stretches = kPoints / 2;
-  for (size_t i = 0; i < stretches; ++i) {
-    const auto begin = curve.begin() + static_cast<std::ptrdiff_t>(i * curve.size() / stretches);
-    const auto end = curve.begin() + static_cast<std::ptrdiff_t>((i + 1) * curve.size() / stretches);
-    auto [low, high] =
-        std::minmax_element(begin, end, [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (high < low) std::swap(low, high);
-    kept.push_back(*low);
-    if (low != high) kept.push_back(*high);
-  }
-  return kept;
-}
 
 // Data coordinates to the page's.
 struct Frame {
@@ -151,11 +118,11 @@ std::string loss_svg(const RunReport& run) {
       fmt::format("  <text class=\"title\" x=\"{}\" y=\"38\">Loss of {}</text>\n", kLeft, escaped(run.name));
   svg += axes(frame);
   if (!run.loss.empty()) {
-    svg += polyline(frame, thinned(run.loss), "training");
+    svg += polyline(frame, thinned(run.loss, kPoints), "training");
     svg += key(kLeft, "training", "training", run.loss);
   }
   if (!run.validation_loss.empty()) {
-    const Curve curve = thinned(run.validation_loss);
+    const Curve curve = thinned(run.validation_loss, kPoints);
     svg += polyline(frame, curve, "validation");
     if (curve.size() <= 100)
       for (const auto& [step, value] : curve)

@@ -136,6 +136,7 @@ class Restore {
       trainer_.set_noise(
           {noise->value("norm_squared", 0.0), noise->value("trace", 0.0), noise->value("weight", 0.0)});
     start.saved = lies_in(info.folder, config_.checkpoint.dir);
+    start.folder = info.folder.string();
     start.origin = info.extra.value("origin", nlohmann::json());
     tell(info, "");
     return start;

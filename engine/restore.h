@@ -22,6 +22,7 @@ struct StartPoint {
   /// The checkpoint that checkpoint.resume named when the run began: {"folder", "id", "step"}; null without.
   /// Goes into the run's checkpoints.
   nlohmann::json origin;
+  std::string folder;  ///< of the checkpoint; empty: the initial state
 };
 
 /// Fills the trainer with the state that checkpoint.resume and checkpoint.load ask for, or with the initial

@@ -101,8 +101,8 @@ std::string RunFolder::log_path(int rank) const {
   return fmt::format("{}/logs/rank-{:05}.log", dir_, rank);
 }
 
-std::string RunFolder::trace_path(int64_t step, int rank) const {
-  return fmt::format("{}/traces/step-{:08}/rank-{:05}.json", dir_, step, rank);
+std::string RunFolder::trace_path(int64_t step) const {
+  return fmt::format("{}/traces/step-{:08}.json", dir_, step);
 }
 
 std::string RunFolder::dump_path(const std::string& kind, int64_t step) const {

@@ -35,8 +35,8 @@ class RunFolder {
   std::string log_path(int rank) const;
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
   std::string tensorboard_dir() const { return dir_ + "/tensorboard"; }
-  /// "<output_dir>/traces/step-00000012/rank-00000.json".
-  std::string trace_path(int64_t step, int rank) const;
+  /// "<output_dir>/traces/step-00000012.json".
+  std::string trace_path(int64_t step) const;
   /// "<output_dir>/<kind>/step-00000012.h5".
   std::string dump_path(const std::string& kind, int64_t step) const;
   /// "<output_dir>/stopped": the state of a run that a fault of its numbers has stopped. No run resumes from

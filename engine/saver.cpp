@@ -56,7 +56,7 @@ void Saver::report(const SaveResult& result, double seconds, double stall) {
                    human_bytes(static_cast<double>(result.bytes)), seconds, stall));
   log_.info("saved {}: {} bytes in {:.3f} s, training waited {:.3f} s", result.folder.string(), result.bytes,
             seconds, stall);
-  for (const std::string& warning : result.warnings) log_.error("{}", warning);
+  for (const std::string& warning : result.warnings) log_.warn("{}", warning);
 }
 
 void Saver::advance(const RunPosition& now) {
@@ -66,6 +66,7 @@ void Saver::advance(const RunPosition& now) {
     const auto result = running_->advance();
     stall_ += seconds_since(begin);
     if (!result) return;
+    written_ = {running_->step(), running_->phases()};
     running_.reset();
     report(*result, seconds_since(started_), stall_);
   } catch (const AgreedError& error) {
@@ -79,8 +80,11 @@ void Saver::finish(const RunPosition& now) {
 
 void Saver::start(const RunPosition& now) {
   const auto begin = Clock::now();
+  TracePhases phase(trace_, "checkpoint");
+  phase.begin("copy state");
   pieces_ = snapshot_to_save(trainer_);
   const double copied = seconds_since(begin);
+  phase.begin("begin writing");
   running_ = std::make_unique<BackgroundSave>(world_, request(now));
   stall_ = seconds_since(begin);
   log_.info(
@@ -92,6 +96,7 @@ void Saver::save_now(const RunPosition& now) {
   started_ = Clock::now();
   saved_step_ = -1;
   pieces_ = pieces_to_save(trainer_);
+  const TraceScope traced(trace_, "checkpoint", "save");
   const SaveResult result = save_checkpoint(world_, request(now));
   saved_step_ = now.step;
   report(result, seconds_since(started_), seconds_since(started_));
@@ -103,7 +108,10 @@ void Saver::save(const RunPosition& now, bool last) {
                      running_->step(), now.step));
   const auto begin = Clock::now();
   const bool waited = running_ != nullptr;
-  finish(now);
+  {
+    const TraceScope traced(waited ? trace_ : nullptr, "checkpoint", "wait for the save before");
+    finish(now);
+  }
   if (waited) log_.info("step {}: waited {:.3f} s for the save before", now.step, seconds_since(begin));
   if (saved_step_ == now.step) return;
   try {

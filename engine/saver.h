@@ -40,6 +40,17 @@ class Saver {
   /// The state as it is, to be looked at, as a checkpoint in `dir`, where no run looks for one; the latest
   /// alone is kept. Says where it is; a failure is only reported. Collective.
   void set_aside(const RunPosition& now, const std::string& dir);
+  /// The step whose state is being written in the background, on all ranks; -1: none.
+  int64_t running_step() const { return running_ ? running_->step() : -1; }
+  /// What this rank's writing thread did when, in the last save in the background that ended.
+  struct Written {
+    int64_t step = -1;
+    std::vector<BackgroundSave::Phase> phases;
+  };
+  const Written& written() const { return written_; }
+  /// Saves tell what they do on the rank's own thread in `trace`, while that is on, on the track
+  /// "checkpoint". Null: nothing.
+  void set_trace(Trace* trace) { trace_ = trace; }
   /// Completes what is being written. Collective.
   void finish(const RunPosition& now);
 
@@ -63,6 +74,8 @@ class Saver {
   Clock::time_point started_ = Clock::now();  // the last save
   double stall_ = 0;                          // of the save that runs
   int64_t saved_step_ = -1;
+  Written written_;
+  Trace* trace_ = nullptr;
 };
 
 }  // namespace triax

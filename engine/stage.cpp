@@ -92,7 +92,7 @@ Pass Stage::pass_of(const Action& action) const {
 
 void Stage::run(const Run& run) {
   run_ = run;
-  execute(program().actions, *this, trace_);
+  execute(program().actions, *this, run_.evaluate ? nullptr : trace_);
   out_forward_.finish();
   out_backward_.finish();
 }

@@ -46,7 +46,7 @@ class Stage final : public StageOperations {
     const std::function<void(int first, int end)>* gradients_done = nullptr;
     const Probe* probe = nullptr;  ///< told what every module computes; or null
   };
-  /// Every action of later runs goes into `trace` while that is on; null: none.
+  /// Every action of later training runs goes into `trace` while that is on; null: none.
   void set_trace(Trace* trace) { trace_ = trace; }
   /// Runs the training schedule, or with run.evaluate the evaluation, to its end: all messages sent have been
   /// received when it returns.

@@ -1,12 +1,14 @@
 #include "engine/step_trace.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "checkpoint/agree.h"
+#include "checkpoint/file_io.h"
 #include "core/error.h"
 #include "pipeline/schedule.h"
 
@@ -17,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// To the nanosecond, which is finer than the clock and short to write.
 double microseconds(double milliseconds) {
-  return 1000 * milliseconds;
+  return std::round(1e6 * milliseconds) / 1e3;
 }
 
 std::string place_of(const Grid& grid, int rank) {
@@ -28,65 +31,156 @@ std::string place_of(const Grid& grid, int rank) {
   return text;
 }
 
-Json metadata(const char* what, int rank, int thread, const std::string& name) {
-  return {{"ph", "M"}, {"pid", rank}, {"tid", thread}, {"name", what}, {"args", {{"name", name}}}};
-}
+// The events of one rank: a process.
+class RankEvents {
+ public:
+  RankEvents(const Grid& grid, int rank, const ScheduleShape& schedule)
+      : grid_(grid), rank_(rank), schedule_(schedule) {}
 
-// A span inside of its track is one complete event; one that may overlap others is a pair of its own.
-void append(Json& events, const Trace::Span& span, int rank, int thread, size_t id) {
-  Json event{{"name", span.name},
-             {"cat", span.track},
-             {"pid", rank},
-             {"tid", thread},
-             {"ts", microseconds(span.start)}};
-  for (const auto& [name, value] : span.numbers) event["args"][std::string(name)] = value;
-  if (!span.overlaps) {
-    event["ph"] = "X";
-    event["dur"] = microseconds(span.end - span.start);
-    events.push_back(std::move(event));
-    return;
+  // One object a line, with commas between them.
+  std::string text(const std::vector<Trace::Span>& spans) {
+    metadata("process_name", 0, {{"name", place_of(grid_, rank_)}});
+    metadata("process_sort_index", 0, {{"sort_index", rank_}});
+    for (const Trace::Span& span : spans) add(span);
+    std::stable_sort(events_.begin(), events_.end(), [](const Json& a, const Json& b) {
+      const double at = a.value("ts", -1.0), bt = b.value("ts", -1.0);
+      // Of what begins together the longer one is outside.
+      return at != bt ? at < bt : a.value("dur", 0.0) > b.value("dur", 0.0);
+    });
+    std::string lines;
+    for (const Json& event : events_) lines += (lines.empty() ? "" : ",\n") + event.dump();
+    return lines;
   }
-  event["ph"] = "b";
-  event["id"] = id;
-  events.push_back(event);
-  event["ph"] = "e";
-  event["ts"] = microseconds(span.end);
-  event.erase("args");
-  events.push_back(std::move(event));
+
+ private:
+  void metadata(const char* what, int thread, const Json& args) {
+    events_.push_back({{"ph", "M"}, {"pid", rank_}, {"tid", thread}, {"name", what}, {"args", args}});
+  }
+
+  int thread_of(const std::string& track) {
+    const auto found = std::find(tracks_.begin(), tracks_.end(), track);
+    const int thread = static_cast<int>(found - tracks_.begin());
+    if (found != tracks_.end()) return thread;
+    tracks_.push_back(track);
+    metadata("thread_name", thread, {{"name", track}});
+    metadata("thread_sort_index", thread, {{"sort_index", thread}});
+    return thread;
+  }
+
+  // A span inside of its track is one complete event; one that may overlap others is a pair of its own.
+  void add(const Trace::Span& span) {
+    Json event{{"name", span.name},
+               {"cat", span.track},
+               {"pid", rank_},
+               {"tid", thread_of(span.track)},
+               {"ts", microseconds(span.start)}};
+    for (const auto& [name, value] : span.numbers) event["args"][std::string(name)] = value;
+    if (!span.overlaps) {
+      event["ph"] = "X";
+      event["dur"] = std::max(0.0, microseconds(span.end) - microseconds(span.start));
+      if (span.track == "pipeline") add_arrow(event);
+      events_.push_back(std::move(event));
+      return;
+    }
+    event["ph"] = "b";
+    event["id"] = (int64_t{rank_} << 24) + ++pairs_;  // of the whole file
+    events_.push_back(event);
+    event["ph"] = "e";
+    event["ts"] = microseconds(span.end);
+    event.erase("args");
+    events_.push_back(std::move(event));
+  }
+
+  // Both ends of a message compute the same number from what the message is.
+  void add_arrow(const Json& action) {
+    const auto kind = kind_of(action.at("name").get<std::string>());
+    if (!kind || is_compute(*kind)) return;
+    const bool forward = *kind == ActionKind::send_forward || *kind == ActionKind::recv_forward;
+    const bool send = *kind == ActionKind::send_forward || *kind == ActionKind::send_backward;
+    const Json& numbers = action.at("args");
+    const int part = model_part(schedule_, grid_.coordinate(rank_, "pp"), numbers.at("chunk").get<int>());
+    const int upper = forward == send ? part : part - 1;  // the boundary behind this part of the model
+    const int64_t parts = int64_t{schedule_.stages} * schedule_.virtual_stages;
+    const int64_t message =
+        ((forward ? 0 : parts) + upper) * schedule_.micro_batches + numbers.at("micro_batch").get<int64_t>();
+    const double start = action.at("ts").get<double>(), end = start + action.at("dur").get<double>();
+    Json arrow{{"ph", send ? "s" : "f"},
+               {"cat", "message"},
+               {"name", forward ? "activations" : "gradients"},
+               {"id", message * grid_.size() + grid_.with(rank_, "pp", 0) + 1},
+               {"pid", rank_},
+               {"tid", action.at("tid")},
+               // Inside of the slice that it is to touch.
+               {"ts", send ? start : std::max(start, end - 0.001)}};
+    if (!send) arrow["bp"] = "e";
+    events_.push_back(std::move(arrow));
+  }
+
+  const Grid& grid_;
+  int rank_;
+  const ScheduleShape& schedule_;
+  std::vector<Json> events_;
+  std::vector<std::string> tracks_;
+  int64_t pairs_ = 0;
+};
+
+std::string head_of(int64_t step, const Grid& grid, const ScheduleShape& schedule) {
+  Json axes = Json::array();
+  for (const GridAxis& axis : grid.axes()) axes.push_back({{"name", axis.name}, {"size", axis.size}});
+  const Json about{{"step", step},
+                   {"grid", axes},
+                   {"schedule", schedule.name},
+                   {"stages", schedule.stages},
+                   {"virtual_stages", schedule.virtual_stages},
+                   {"micro_batches", schedule.micro_batches}};
+  return fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{},\"traceEvents\":[\n", about.dump());
 }
 
-// The folder that holds rank-*.json: `path` itself, or the newest step's below it.
-fs::path folder_of(const std::string& path) {
-  const auto holds_traces = [](const fs::path& folder) { return fs::exists(folder / "rank-00000.json"); };
-  if (holds_traces(path)) return path;
+// `path` itself, or the newest step's in or below the folder.
+fs::path file_of(const std::string& path) {
+  if (fs::is_regular_file(path)) return path;
   fs::path newest;
   for (const fs::path& parent : {fs::path(path) / "traces", fs::path(path)}) {
     std::error_code none;
-    for (const auto& entry : fs::directory_iterator(parent, none))
-      if (holds_traces(entry.path())) newest = std::max(newest, entry.path());
+    for (const auto& entry : fs::directory_iterator(parent, none)) {
+      const std::string name = entry.path().filename().string();
+      if (name.rfind("step-", 0) == 0 && entry.path().extension() == ".json")
+        newest = std::max(newest, entry.path());
+    }
     if (!newest.empty()) return newest;
   }
-  fail_usage("{} holds no traces of a step; train with logging.trace: true, and give the run's folder", path);
+  fail_usage("{} holds no trace of a step; train with logging.trace: true, and give the run's folder", path);
 }
 
-std::vector<Span> work_in(const Json& events) {
-  std::vector<Span> work;
-  for (const Json& event : events) {
-    if (event.value("cat", "") != "pipeline") continue;
-    const auto kind = kind_of(event.at("name").get<std::string>());
-    if (!kind || !is_compute(*kind)) continue;
-    const Json& numbers = event.at("args");
-    const double start = event.at("ts").get<double>() / 1000;
-    work.push_back({{*kind, numbers.at("micro_batch").get<int>(), numbers.at("chunk").get<int>()},
-                    start,
-                    start + event.at("dur").get<double>() / 1000});
-  }
-  return work;
+// A trace's document with the events of the schedule alone: what is not needed is dropped while parsing.
+Json parse_pipeline(const fs::path& path) {
+  std::ifstream in(path);
+  return Json::parse(in, [](int depth, Json::parse_event_t event, Json& parsed) {
+    const bool is_event = depth == 2 && event == Json::parse_event_t::object_end && parsed.contains("ph");
+    return !is_event || (parsed["ph"] == "X" && parsed.value("cat", "") == "pipeline");
+  });
+}
+
+Grid grid_in(const Json& about) {
+  std::vector<GridAxis> axes;
+  for (const Json& axis : about.at("grid"))
+    axes.push_back({axis.at("name").get<std::string>(), axis.at("size").get<int>()});
+  return Grid(axes);
+}
+
+std::optional<Span> work_in(const Json& event) {
+  const auto kind = kind_of(event.at("name").get<std::string>());
+  if (!kind || !is_compute(*kind)) return std::nullopt;
+  const Json& numbers = event.at("args");
+  const double start = event.at("ts").get<double>() / 1000;
+  return Span{{*kind, numbers.at("micro_batch").get<int>(), numbers.at("chunk").get<int>()},
+              start,
+              start + event.at("dur").get<double>() / 1000};
 }
 
 }  // namespace
 
-void start_together(Trace& trace, Communicator& world, bool one_host) {
+Trace::Clock::time_point start_together(Trace& trace, Communicator& world, bool one_host) {
   world.barrier();
   auto now = Trace::Clock::now();
   if (one_host) {
@@ -96,71 +190,74 @@ void start_together(Trace& trace, Communicator& world, bool one_host) {
     now = Trace::Clock::time_point(Trace::Clock::duration(ticks));
   }
   trace.start(now);
+  return now;
 }
 
-void write_trace(const std::string& path, const Trace& trace, int64_t step, const Grid& grid, int rank,
+void StepTrace::add(std::string track, std::string name, Trace::Clock::time_point begin,
+                    Trace::Clock::time_point end) {
+  const auto after_origin = [&](Trace::Clock::time_point time) {
+    return std::chrono::duration<double, std::milli>(time - origin).count();
+  };
+  spans.push_back({std::move(track), std::move(name), after_origin(begin), after_origin(end), {}});
+}
+
+void write_trace(const std::string& path, const StepTrace& trace, Communicator& world, const Grid& grid,
                  const ScheduleShape& schedule) {
-  Json events = Json::array();
-  events.push_back(metadata("process_name", rank, 0, place_of(grid, rank)));
-  std::vector<std::string> tracks;
-  for (const Trace::Span& span : trace.spans()) {
-    auto track = std::find(tracks.begin(), tracks.end(), span.track);
-    const int thread = static_cast<int>(track - tracks.begin());
-    if (track == tracks.end()) {
-      tracks.push_back(span.track);
-      events.push_back(metadata("thread_name", rank, thread, span.track));
-    }
-    append(events, span, rank, thread, events.size());
-  }
-  Json place;
-  for (const GridAxis& axis : grid.axes()) place[axis.name] = grid.coordinate(rank, axis.name);
-  const Json file{{"displayTimeUnit", "ms"},
-                  {"otherData",
-                   {{"step", step},
-                    {"rank", rank},
-                    {"place", place},
-                    {"schedule", schedule.name},
-                    {"stages", schedule.stages},
-                    {"virtual_stages", schedule.virtual_stages},
-                    {"micro_batches", schedule.micro_batches}}},
-                  {"traceEvents", events}};
-  std::error_code none;
-  fs::create_directories(fs::path(path).parent_path(), none);
-  errno = 0;
-  std::ofstream out(path, std::ios::trunc);
-  out << file << '\n';
-  const bool written = out.flush().good();
-  check(written, "can't write the trace {}: {}", path, std::strerror(errno));
+  const fs::path temporary = path + ".new";
+  std::unique_ptr<FileWriter> file;
+  collectively(world, [&] {
+    if (world.rank()) return;
+    std::error_code none;
+    fs::create_directories(fs::path(path).parent_path(), none);
+    fs::remove(temporary, none);  // of a run that was killed
+    file = std::make_unique<FileWriter>(temporary);
+    const std::string head = head_of(trace.step, grid, schedule);
+    file->append(head.data(), head.size());
+  });
+  std::exception_ptr failure;  // the others go on sending
+  collect_bytes(world, RankEvents(grid, world.rank(), schedule).text(trace.spans), 0,
+                [&](int rank, const std::string& events) {
+                  if (failure) return;
+                  try {
+                    if (rank > 0) file->append(",\n", 2);
+                    file->append(events.data(), events.size());
+                  } catch (...) {
+                    failure = std::current_exception();
+                  }
+                });
+  collectively(world, [&] {
+    if (failure) std::rethrow_exception(failure);
+    if (!file) return;
+    file->append("\n]}\n", 4);
+    file->finish();
+    rename_path(temporary, path);
+  });
 }
 
 MeasuredStep read_traces(const std::string& path) {
-  const fs::path folder = folder_of(path);
+  const fs::path file = file_of(path);
   MeasuredStep measured;
-  std::vector<bool> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".json") continue;
-    try {
-      const Json file = Json::parse(std::ifstream(entry.path()));
-      const Json& about = file.at("otherData");
-      measured.step = about.at("step").get<int64_t>();
-      ScheduleShape& shape = measured.timeline.shape;
-      shape = {about.at("schedule").get<std::string>(), about.at("stages").get<int>(),
-               about.at("virtual_stages").get<int>(), about.at("micro_batches").get<int>()};
-      const Json& place = about.at("place");
-      if (place.at("tp").get<int>() != 0 || place.at("dp").get<int>() != 0) continue;
-      found.resize(static_cast<size_t>(shape.stages));
-      measured.timeline.stages.resize(found.size());
-      const auto stage = place.at("pp").get<size_t>();
-      measured.timeline.stages.at(stage) = work_in(file.at("traceEvents"));
-      found.at(stage) = true;
-    } catch (const std::exception& error) {
-      fail_usage("{} is no trace of a step: {}", entry.path().string(), error.what());
+  try {
+    const Json document = parse_pipeline(file);
+    const Json& about = document.at("otherData");
+    const Grid grid = grid_in(about);
+    measured.step = about.at("step").get<int64_t>();
+    measured.timeline.shape = {about.at("schedule").get<std::string>(), about.at("stages").get<int>(),
+                               about.at("virtual_stages").get<int>(), about.at("micro_batches").get<int>()};
+    measured.timeline.stages.resize(about.at("stages").get<size_t>());
+    for (const Json& event : document.at("traceEvents")) {
+      const int rank = event.at("pid").get<int>();
+      if (grid.coordinate(rank, "tp") != 0 || grid.coordinate(rank, "dp") != 0) continue;
+      if (const auto work = work_in(event))
+        measured.timeline.stages.at(static_cast<size_t>(grid.coordinate(rank, "pp"))).push_back(*work);
     }
+  } catch (const std::exception& error) {
+    fail_usage("{} is no trace of a step: {}", file.string(), error.what());
   }
-  const auto missing = std::find(found.begin(), found.end(), false);
-  if (missing != found.end())
-    fail_usage("{}: the trace of stage {} of {} is missing", folder.string(), missing - found.begin(),
-               found.size());
+  for (size_t stage = 0; stage < measured.timeline.stages.size(); ++stage)
+    if (measured.timeline.stages[stage].empty())
+      fail_usage("{}: the trace of stage {} of {} is missing", file.string(), stage,
+                 measured.timeline.stages.size());
   measure(measured.timeline);
   return measured;
 }

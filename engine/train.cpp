@@ -21,7 +21,9 @@
 #include "engine/replicas.h"
 #include "engine/restore.h"
 #include "engine/run_folder.h"
+#include "engine/run_record.h"
 #include "engine/saver.h"
+#include "engine/startup.h"
 #include "engine/step_trace.h"
 #include "engine/tensorboard.h"
 #include "model/gpt.h"
@@ -46,20 +48,24 @@ class Run {
         stop_(stop),
         request_(request),
         one_host_(local_size == world.size()),
+        startup_(request.started, "program and ranks"),
         folder_(config, world),
-        log_(folder_.log_path(world.rank()), world.rank()),
-        device_(make_cpu_device(compute_threads(config, local_size))),
-        mesh_(grid_of(config), world, mesh_needs(config)),
-        plan_(plan_rank(config, world.rank())),
+        log_(folder_.log_path(world.rank()), world.rank(), request.verbose),
+        device_(startup_.timed("run folder",
+                               [&] { return make_cpu_device(compute_threads(config, local_size)); })),
+        mesh_(startup_.timed("groups", [&] { return Mesh(grid_of(config), world, mesh_needs(config)); })),
+        plan_(startup_.timed("plan", [&] { return plan_rank(config, world.rank()); })),
         plan_check_(plan_, world.recorder()),
         trainer_(config, mesh_, *device_, cpu_kernels(), plan_.scratch_bytes),
-        data_(config),
-        fingerprints_(data_.fingerprints()),
+        data_(startup_.timed("memory", [&] { return JobData(config); })),
+        fingerprints_(startup_.timed("data", [&] { return shared_fingerprints(data_, world); })),
         loader_(*data_.train, rows_of_this_rank()) {}
 
-  Outcome train();
+  /// From resuming to the last checkpoint; what comes of it is noted in the run's history.
+  Outcome run();
 
  private:
+  Outcome train();
   BatchRows rows_of_this_rank() const {
     return BatchRows::of_data_rank(config_.training.global_batch_size, mesh_.coordinate("dp"),
                                    mesh_.size("dp"));
@@ -77,9 +83,13 @@ class Run {
   void finish_curves();
   void conclude();
   void compare_with_plan();
+  void first_step_done();
+  void summarise();
   void dump_step_batch(int64_t step, const int32_t* rows);
+  bool to_be_traced(int64_t step) const;
   void begin_trace(int64_t step);
   void end_trace(int64_t step);
+  void write_trace(StepTrace& trace);
   Votes my_votes();
   bool voted(Vote vote) const { return votes_[static_cast<size_t>(vote)] > 0; }
 
@@ -88,6 +98,7 @@ class Run {
   const StopFlag& stop_;
   TrainRequest request_;
   bool one_host_;
+  StartupClock startup_;
   RunFolder folder_;
   Log log_;
   std::unique_ptr<Device> device_;
@@ -102,11 +113,14 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<TensorBoardFile> tensorboard_;
   std::unique_ptr<StepConsole> console_;
+  std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Saver> saver_;  // goes before what it saves
   Clock::time_point start_ = Clock::now();
   int64_t step_ = 0, consumed_samples_ = 0;
   int saves_seen_ = 0;  // of StopFlag::saves
-  int64_t traced_step_ = -1;
+  int64_t first_step_ = 1;
+  Trace::Clock::time_point trace_origin_{};
+  std::vector<StepTrace> traces_;  // that wait for what a save in the background has still to tell
   double last_loss_ = 0;
   Votes votes_{};
 };
@@ -148,27 +162,46 @@ void Run::dump_step_batch(int64_t step, const int32_t* rows) {
              mine.global_batch, config_.training.sequence_length);
 }
 
+// Of the steps that are not named the second one: the first pays for memory that nobody has touched before.
+bool Run::to_be_traced(int64_t step) const {
+  const LoggingConfig& logging = config_.logging;
+  const std::vector<int64_t>& steps = logging.trace_steps;
+  if (!steps.empty()) return std::find(steps.begin(), steps.end(), step) != steps.end();
+  return logging.trace && step == std::min(first_step_ + 1, config_.training.steps);
+}
+
 void Run::begin_trace(int64_t step) {
-  if (step != traced_step_) return;
-  start_together(trace_, world_, one_host_);
+  if (!to_be_traced(step)) return;
+  trace_origin_ = start_together(trace_, world_, one_host_);
   trainer_.set_trace(&trace_);
+  saver_->set_trace(&trace_);
 }
 
 void Run::end_trace(int64_t step) {
-  if (step != traced_step_) return;
-  trace_.stop();
-  trainer_.set_trace(nullptr);
-  const std::string path = folder_.trace_path(step, world_.rank());
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  collectively(world_, [&] {
-    if (leads()) std::filesystem::remove_all(folder);  // of a run on another grid, perhaps
-  });
-  collectively(world_, [&] {
-    write_trace(path, trace_, step, mesh_.grid(), world_.rank(), trainer_.schedule().shape);
-  });
+  if (trace_.on()) {
+    trace_.stop();
+    trainer_.set_trace(nullptr);
+    saver_->set_trace(nullptr);
+    traces_.push_back({step, trace_origin_, trace_.spans()});
+  }
+  // Until the checkpoint of its step is complete, or failed, a trace waits for what that has to tell.
+  while (!traces_.empty() && traces_.front().step != saver_->running_step()) {
+    write_trace(traces_.front());
+    traces_.erase(traces_.begin());
+  }
+}
+
+void Run::write_trace(StepTrace& trace) {
+  if (saver_->written().step == trace.step)
+    for (const BackgroundSave::Phase& phase : saver_->written().phases)
+      trace.add("checkpoint writer", phase.name, phase.begin, phase.end);
+  const std::string path = folder_.trace_path(trace.step);
+  triax::write_trace(path, trace, world_, mesh_.grid(), trainer_.schedule().shape);
   if (leads())
-    console_->say(fmt::format("traces of step {} are in {}; `triax plan JOB --trace` draws them", step,
-                              folder.string()));
+    console_->say(
+        fmt::format("the trace of step {} is {}: ui.perfetto.dev opens it, `triax plan JOB --svg FILE "
+                    "--trace RUN` draws it",
+                    trace.step, path));
 }
 
 double Run::validate() {
@@ -252,7 +285,6 @@ StepMetrics Run::one_step(int64_t step) {
   int64_t peak = static_cast<int64_t>(trainer_.peak_bytes());
   world_.all_reduce(Tensor::of(&peak, {1}), Tensor::of(&peak, {1}), ReduceOp::max).wait();
   m.peak_bytes = peak;
-  end_trace(step);
   return m;
 }
 
@@ -293,6 +325,7 @@ void Run::begin() {
   const StartPoint start = restore(config_, world_, trainer_, fingerprints_, request_.accept_changes, log_);
   if (config_.logging.check_replicas > 0) trainer_.compare_replicas(start.position.step);
   step_ = start.position.step;
+  first_step_ = step_ + 1;
   consumed_samples_ = start.position.consumed_samples;
   last_loss_ = start.position.loss;
   folder_.store_job(config_, world_);
@@ -300,15 +333,31 @@ void Run::begin() {
   if (leads()) {
     const auto report = [this](const std::string& line) { log_.error("{}", line); };
     metrics_ = std::make_unique<MetricsFile>(folder_.metrics_path(), step_, report);
-    if (config_.logging.tensorboard && step_ < steps)
+    if (config_.logging.tensorboard && step_ < steps) {
       tensorboard_ = std::make_unique<TensorBoardFile>(folder_.tensorboard_dir(), step_ + 1, report);
+      tensorboard_->describe(config_);
+    }
     console_ = std::make_unique<StepConsole>(request_.quiet ? nullptr : stdout, request_.plain, step_ + 1,
-                                             steps, config_.logging.interval);
+                                             steps, config_.logging.interval, request_.verbose);
   }
+  record_ = std::make_unique<RunRecord>(config_.output_dir, mesh_, world_,
+                                        [this](const std::string& line) { log_.error("{}", line); });
+  record_->begun(step_, start.folder);
   saver_ = std::make_unique<Saver>(config_, world_, trainer_, mesh_.grid(),
                                    nlohmann::json{{"data", fingerprints_}, {"origin", start.origin}}, log_,
                                    [this](const std::string& line) { console_->say(line); });
   if (start.saved) saver_->already_saved(step_);
+  startup_.phase_done("state");
+}
+
+void Run::first_step_done() {
+  startup_.phase_done("first step");
+  record_->started(startup_.over_ranks(world_));
+  summarise();
+}
+
+void Run::summarise() {
+  record_->summarise(step_, plan_, plan_check_, trainer_);
 }
 
 // After a step. Returns true when the run is to end here.
@@ -319,6 +368,7 @@ bool Run::save_if_due() {
   if (stop || voted(Vote::save) || step_ % config_.checkpoint.interval == 0) {
     saver_->save(position(), stop);
     saves_seen_ = stop_.saves.load();
+    summarise();
   }
   return stop;
 }
@@ -336,8 +386,6 @@ Outcome Run::train() {
   if (config_.checkpoint.save_initial) saver_->save(position(), step_ >= steps);
   if (step_ >= steps && leads())
     console_->say(fmt::format("step {} of {} is done: nothing left to do", step_, steps));
-  // The second step: the first one pays for memory that nobody has touched before.
-  if (config_.logging.trace && step_ < steps) traced_step_ = std::min(step_ + 2, steps);
   while (step_ < steps) {
     StepMetrics metrics;
     try {
@@ -350,14 +398,19 @@ Outcome Run::train() {
       throw;
     }
     ++step_;
+    if (step_ == first_step_) first_step_done();
     const int64_t interval = config_.data.validation_interval;
-    if (data_.validation && (step_ % interval == 0 || step_ == steps)) metrics.validation_loss = validate();
+    if (data_.validation && (step_ % interval == 0 || step_ == steps)) {
+      const TraceScope traced(&trace_, "step", "validation");
+      metrics.validation_loss = validate();
+    }
     if (leads()) {
       metrics_->append(metrics);
       if (tensorboard_) tensorboard_->append(metrics);
       console_->step(metrics);
     }
     const bool stop = save_if_due();
+    end_trace(step_);
     if (stop) finish_curves();
     if (stop && step_ < steps) {
       conclude();
@@ -372,12 +425,25 @@ Outcome Run::train() {
   return Outcome::finished;
 }
 
+Outcome Run::run() {
+  try {
+    const Outcome outcome = train();
+    record_->ended(step_, outcome == Outcome::finished      ? "finished"
+                          : outcome == Outcome::interrupted ? "interrupted"
+                                                            : "stopped");
+    return outcome;
+  } catch (const std::exception& error) {
+    if (record_) record_->ended(step_, "fault", error.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 Outcome run_rank(const RunConfig& config, Communicator& world, int, int local_size, const StopFlag& stop,
                  const TrainRequest& request) {
   Run run(config, world, local_size, stop, request);
-  return run.train();
+  return run.run();
 }
 
 }  // namespace triax

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 
 #include "comm/communicator.h"
@@ -26,6 +27,9 @@ struct TrainRequest {
   bool accept_changes = false;  ///< resume although keys that change the mathematics differ
   bool quiet = false;           ///< no step lines
   bool plain = false;           ///< no progress bar, even if the output seems to be a terminal
+  bool verbose = false;         ///< what the ranks write to their logs on the console too, and times of steps
+  /// When the job began, for what the start took; the program's first moment, say.
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
 /// Runs a job on one rank, from resuming to the last checkpoint. `world` has the job's number of ranks;

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "core/error.h"
+#include "core/terminal.h"
 #include "engine/job.h"
 #include "engine/report.h"
 #include "launch/cli.h"
@@ -63,10 +64,11 @@ class CommandLine {
       return app_.exit(help);
     } catch (const CLI::ParseError& error) {
       const std::string unknown = unknown_command(argc, argv);
-      std::fputs(fmt::format("triax: error: {}\nRun with --help for usage and an example.\n",
-                             unknown.empty() ? error.what() : unknown)
-                     .c_str(),
-                 stderr);
+      std::fputs(
+          fmt::format("{} {}\nRun with --help for usage and an example.\n",
+                      inked(stderr, Ink::red, "triax: error:"), unknown.empty() ? error.what() : unknown)
+              .c_str(),
+          stderr);
       return exit_usage;
     }
     return run_();
@@ -94,7 +96,11 @@ class CommandLine {
     add_job(*command, train_.job);
     command->add_flag("--accept-changes", train_.accept_changes,
                       "resume although keys that change the mathematics differ");
-    command->add_flag("-q,--quiet", train_.quiet, "no line per step");
+    CLI::Option* quiet = command->add_flag("-q,--quiet", train_.quiet, "nothing but warnings and errors");
+    command
+        ->add_flag("-v,--verbose", train_.verbose,
+                   "also what all ranks write to their logs, and what the time of steps goes into")
+        ->excludes(quiet);
     command->footer(
         "Example:\n"
         "  triax train examples/demo.yaml --ranks 8 --set training.steps=100\n"
@@ -142,7 +148,8 @@ class CommandLine {
   }
 
   void add_report() {
-    CLI::App* command = app_.add_subcommand("report", "the curves of a run, as loss.svg and in the terminal");
+    CLI::App* command = app_.add_subcommand(
+        "report", "a run as one page, report.html; its curves as loss.svg and in the terminal");
     command->add_option("RUN", path_, "a run's folder, finished or not")->required();
     command->footer("Example:\n  triax report runs/demo");
     command->final_callback([this] { run_ = [this] { return report(path_, std::cout); }; });
@@ -165,12 +172,15 @@ int run_command_line(int argc, char** argv, const AddCommands& more) {
   } catch (const Error& error) {
     const bool usage = error.kind() == ErrorKind::usage;
     std::fflush(stdout);
-    std::fputs(fmt::format("triax: error: {}{}\n", usage ? "" : error.place() + ": ", error.what()).c_str(),
+    std::fputs(fmt::format("{} {}{}\n", inked(stderr, Ink::red, "triax: error:"),
+                           usage ? "" : error.place() + ": ", error.what())
+                   .c_str(),
                stderr);
     return usage ? exit_usage : exit_fault;
   } catch (const std::exception& error) {
     std::fflush(stdout);
-    std::fputs(fmt::format("triax: error: {}\n", error.what()).c_str(), stderr);
+    std::fputs(fmt::format("{} {}\n", inked(stderr, Ink::red, "triax: error:"), error.what()).c_str(),
+               stderr);
     return exit_fault;
   }
 }

@@ -33,7 +33,7 @@ struct ScheduleOptions {
 struct TrainOptions {
   JobArguments job;
   bool accept_changes = false;
-  bool quiet = false;
+  bool quiet = false, verbose = false;
 };
 
 /// Runs a job; ranks are threads of this process, or this process is one of MPI's. Faults of ranks are

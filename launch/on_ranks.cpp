@@ -7,6 +7,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/manifest.h"
 #include "comm/local_ranks.h"
+#include "core/terminal.h"
 #include "engine/cluster.h"
 #include "engine/job.h"
 #include "launch/commands.h"
@@ -34,7 +35,7 @@ std::string told(const Error& error, int rank) {
 
 void print_error(const std::string& text) {
   std::fflush(stdout);
-  std::fputs(fmt::format("triax: error: {}\n", text).c_str(), stderr);
+  std::fputs(fmt::format("{} {}\n", inked(stderr, Ink::red, "triax: error:"), text).c_str(), stderr);
 }
 
 // Ranks of a host are adjacent, so this rank's tensor group lies on its host when it lies among them.

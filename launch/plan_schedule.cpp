@@ -10,8 +10,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "engine/step_trace.h"
-#include "model/gpt.h"
+#include "engine/job_schedule.h"
 #include "pipeline/render.h"
 #include "pipeline/schedule.h"
 #include "pipeline/validate.h"
@@ -57,35 +56,6 @@ SchedulePlan simulated(const ScheduleShape& shape, const ActionTimes& times) {
   return plan;
 }
 
-ScheduleShape shape_of(const RunConfig& config) {
-  const ParallelConfig& p = config.parallel;
-  const TrainingConfig& t = config.training;
-  return {p.schedule, p.pipeline, p.virtual_stages,
-          static_cast<int>(t.global_batch_size / (t.micro_batch_size * p.data))};
-}
-
-// A backward's halves cost a forward each; the head's forward is its backward too, and full recomputation
-// runs the layers' forward again and both halves at once. Scaled so that an average stage's forward takes 1.
-std::vector<ActionTimes> times_of_parts(const RunConfig& config, const ScheduleShape& shape) {
-  const std::vector<PartWork> work = part_work(config.model, shape.stages * shape.virtual_stages);
-  const bool full = config.training.recompute == "full";
-  double forward = 0;
-  for (const PartWork& w : work) forward += w.layers + 3 * w.head;
-  const double scale = shape.stages / forward;
-  std::vector<ActionTimes> times;
-  for (const PartWork& w : work)
-    times.push_back({(w.layers + 3 * w.head) * scale, (full ? 3 : 1) * w.layers * scale,
-                     (full ? 0 : 1) * w.layers * scale, 0});
-  return times;
-}
-
-std::string heading(const ScheduleShape& shape, const Timeline& timeline) {
-  std::string text = fmt::format("{}, {} stage{}", shape.name, shape.stages, shape.stages == 1 ? "" : "s");
-  if (shape.virtual_stages > 1) text += fmt::format(" of {} chunks", shape.virtual_stages);
-  return text + fmt::format(", {} micro-batch{}: bubble {:.2f} %", shape.micro_batches,
-                            shape.micro_batches == 1 ? "" : "es", 100 * timeline.bubble);
-}
-
 }  // namespace
 
 std::string draw_schedule(const SchedulePlan& plan, const ScheduleOptions& options) {
@@ -93,7 +63,7 @@ std::string draw_schedule(const SchedulePlan& plan, const ScheduleOptions& optio
   std::vector<Panel> panels;
   std::string unit = plan.unit, told;
   if (options.trace.empty()) {
-    panels.push_back({plan.timeline, "planned: " + heading(plan.schedule.shape, plan.timeline), plan.kept});
+    panels.push_back({plan.timeline, "planned: " + schedule_heading(plan.timeline), plan.kept});
   } else {
     const MeasuredStep measured = read_traces(options.trace);
     const ScheduleShape &ours = plan.schedule.shape, &theirs = measured.timeline.shape;
@@ -103,15 +73,10 @@ std::string draw_schedule(const SchedulePlan& plan, const ScheduleOptions& optio
           "with {} stages of {} chunks and {} micro-batches",
           options.trace, theirs.name, theirs.stages, theirs.virtual_stages, theirs.micro_batches, ours.name,
           ours.stages, ours.virtual_stages, ours.micro_batches);
-    const Timeline planned = simulate(plan.schedule, mean_times(measured.timeline));
-    panels.push_back(
-        {planned, "planned, with the measured mean times: " + heading(ours, planned), plan.kept});
-    panels.push_back({measured.timeline,
-                      fmt::format("measured, step {}: ", measured.step) + heading(ours, measured.timeline),
-                      plan.kept});
+    panels = measured_panels(measured);
     told = fmt::format(
         "step {} measured: bubble {:.2f} %; planned with its mean times and its quickest message: {:.2f} %\n",
-        measured.step, 100 * measured.timeline.bubble, 100 * planned.bubble);
+        measured.step, 100 * measured.timeline.bubble, 100 * panels.front().timeline.bubble);
     unit = "ms";
   }
   errno = 0;
@@ -149,10 +114,10 @@ void add_schedule_options(CLI::App& command, ScheduleOptions& options) {
 }
 
 SchedulePlan plan_schedule(const RunConfig& config, const ScheduleOptions& options) {
-  const ScheduleShape shape = shape_of(config);
+  const ScheduleShape shape = schedule_shape(config);
   if (!options.times.empty()) return simulated(shape, parse_times(options.times));
   SchedulePlan plan = simulated(shape, {});
-  plan.timeline = simulate(plan.schedule, times_of_parts(config, shape));
+  plan.timeline = simulate(plan.schedule, times_of_parts(config));
   plan.times = "times by matrix elements, messages free";
   plan.unit = "F";
   return plan;
@@ -174,7 +139,7 @@ Json to_json(const SchedulePlan& plan) {
 
 void show_schedule(const SchedulePlan& plan, const ScheduleOptions& options) {
   const auto& idle = plan.timeline.stage_bubbles;
-  fmt::print("schedule {} ({})\n", heading(plan.schedule.shape, plan.timeline), plan.times);
+  fmt::print("schedule {} ({})\n", schedule_heading(plan.timeline), plan.times);
   const auto [least, most] = std::minmax_element(idle.begin(), idle.end());
   if (*most - *least > 5e-5) {  // uneven stages
     fmt::print("  idle per stage, %:");

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "engine/job.h"
+#include "engine/startup.h"
 #include "launch/commands.h"
 #include "launch/on_ranks.h"
 #include "launch/signals.h"
@@ -28,6 +29,7 @@ int status_of(Outcome outcome) {
 int train(const TrainOptions& options) {
   // A console that goes away is no reason to lose a run.
   std::signal(SIGPIPE, SIG_IGN);
+  const auto started = process_start();
   StopFlag stop;
   SignalWatch watch(stop);
   int rank = 0, launched = 0;
@@ -39,7 +41,7 @@ int train(const TrainOptions& options) {
     if (rank_0_speaks(rank, stop)) return exit_usage;
     throw;
   }
-  const TrainRequest request{options.accept_changes, options.quiet, mpi};
+  const TrainRequest request{options.accept_changes, options.quiet, mpi, options.verbose, started};
   return on_ranks(config, mpi, stop, [&](Communicator& world, int local_rank, int local_size) {
     return status_of(run_rank(config, world, local_rank, local_size, stop, request));
   });

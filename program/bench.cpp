@@ -6,6 +6,7 @@
 #include "bench/checkpoint.h"
 #include "bench/collectives.h"
 #include "bench/kernels.h"
+#include "bench/startup.h"
 #include "bench/step.h"
 #include "bench/tensor_parallel.h"
 #include "core/error.h"
@@ -137,6 +138,24 @@ void add_checkpoint_bench(CLI::App& group, const Choose& choose) {
   });
 }
 
+void add_startup(CLI::App& group, const Choose& choose) {
+  CLI::App* command = group.add_subcommand(
+      "startup", "from the start to the end of the first step, phase by phase, against the number of ranks");
+  const auto options = std::make_shared<StartupOptions>();
+  command->add_option("--ranks", options->ranks, "numbers of ranks, threads of this process")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--json", options->json, "machine-readable");
+  command->footer("Example:\n  triax bench startup --ranks 1,8,64");
+  command->final_callback([choose, options] {
+    choose([options] {
+      bench_startup(std::cout, *options);
+      return exit_done;
+    });
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, const Choose& choose) {
@@ -149,6 +168,7 @@ void add_bench(CLI::App& app, const Choose& choose) {
   add_collectives(*group, choose);
   add_tensor_parallel(*group, choose);
   add_checkpoint_bench(*group, choose);
+  add_startup(*group, choose);
 }
 
 }  // namespace triax

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triax {
+
+struct StartupOptions {
+  std::vector<int> ranks{1, 2, 4, 8, 16, 32, 64};
+  bool json = false;
+};
+
+/// What a phase of the start takes against the number of ranks.
+struct StartupPhase {
+  std::string name;
+  std::vector<double> seconds;  ///< of the slowest rank, one for each number of ranks
+  /// Least squares of seconds = fixed + per_rank * ranks, neither below zero.
+  double fixed = 0, per_rank = 0;
+  double at(double count) const { return fixed + per_rank * count; }
+};
+
+/// The fit of one phase. With one number of ranks all of it is fixed.
+void fit(StartupPhase& phase, const std::vector<int>& ranks);
+
+/// Starts a tiny job on each number of ranks, which are threads of this process, up to the end of its first
+/// step, and prints what the phases of the start took, a line fitted through each, and what would dominate at
+/// 10,000 ranks. Ranks that share cores also share the time of the work that each does for itself: the fit
+/// is that of this machine.
+void bench_startup(std::ostream& out, const StartupOptions& options);
+
+}  // namespace triax
