@@ -66,8 +66,10 @@ class Communicator {
   virtual ~Communicator() = default;
 
   int rank() const { return rank_; }  ///< within this group
-  int size() const { return size_; }
-  const std::string& name() const { return name_; }
+  int size() const { return group_->size; }
+  const std::string& name() const { return group_->name; }
+  /// Ranks of the world, by rank in this group; empty in a plan.
+  const std::vector<int>& members() const { return group_->members; }
 
   /// out[i] = reduction over ranks of in[i]; sizes equal.
   Pending all_reduce(const Tensor& in, const Tensor& out, ReduceOp op,
@@ -100,7 +102,7 @@ class Communicator {
   const std::shared_ptr<Recorder>& shared_recorder() const { return recorder_; }
 
  protected:
-  Communicator(int rank, int size, std::string name, std::shared_ptr<Recorder> recorder);
+  Communicator(int rank, CommGroup group, std::shared_ptr<Recorder> recorder);
 
   // What a backend implements; sizes and dtypes have been checked. `call` is what was recorded.
   virtual Pending do_all_reduce(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp op) = 0;
@@ -116,21 +118,23 @@ class Communicator {
   std::shared_ptr<Recorder> recorder_;
 
  private:
-  struct Started;
+  class Started;
   Started start(CommOp op, DType dtype, int64_t count, int detail, const std::source_location& place);
-  Pending track(Pending pending, const Started& started);
+  Pending track(Pending pending, Started& started);
   void require(bool condition, CommOp op, const std::source_location& place, const std::string& what) const;
   void require_peer(CommOp op, int peer, const std::source_location& place) const;
 
-  int rank_, size_;
-  std::string name_;
+  int rank_;
+  std::shared_ptr<const CommGroup> group_;
   uint64_t collectives_ = 0;                             // started in this group so far
   std::map<std::pair<CommOp, int>, uint64_t> messages_;  // started per direction and peer
 };
 
 /// What a rank's communicators share: how long to wait, and whether to cross-check the order of calls.
+inline constexpr std::chrono::milliseconds no_timeout = std::chrono::hours(24 * 36500);
 struct CommOptions {
-  std::chrono::milliseconds timeout{600000};  ///< of one operation
+  /// Of one wait, told by the rank that waits; `no_timeout` where a Watchdog looks after that.
+  std::chrono::milliseconds timeout{600000};
   /// debug.check_collectives: compare operation, dtype, size and reduction or root across the group before
   /// each collective and report a difference by rank and place. The threads backend always does.
   bool check_order = false;
@@ -169,6 +173,12 @@ struct MpiWorld {
   virtual std::unique_ptr<Communicator> communicator() = 0;
   virtual int local_rank() const = 0;  ///< rank among those that share this host
   virtual int local_size() const = 0;
+  /// What this process knows of a rank that does not answer: the state of its process and the call that it
+  /// started last, where it is on this host. From any thread, without MPI.
+  virtual std::string words_on(int rank) const = 0;
+  /// SIGKILLs the other ranks of this host, or only those that are stopped and can't end by themselves: for a
+  /// process that ends the job without MPI. From any thread.
+  virtual void kill_host(bool all) noexcept = 0;
   /// Ends all processes of the job, this one included.
   [[noreturn]] virtual void abort(int status) = 0;
 };

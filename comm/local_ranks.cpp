@@ -2,10 +2,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace triax {
@@ -17,8 +18,9 @@ constexpr size_t stack_bytes = 8 << 20;
 /// The ranks of one run and the first thing that went wrong.
 class LocalRanks {
  public:
-  LocalRanks(int size, const CommOptions& options, const std::function<void(Communicator&, int)>& body)
-      : world_(size, options), body_(body) {
+  LocalRanks(int size, const CommOptions& options, const std::function<void(Communicator&, int)>& body,
+             const std::function<void(const Error&)>& on_failure)
+      : world_(size, options), body_(body), on_failure_(on_failure) {
     for (int rank = 0; rank < size; ++rank)
       seats_.push_back({this, rank, world_.communicator(rank), {}, false});
   }
@@ -41,7 +43,7 @@ class LocalRanks {
     pthread_attr_destroy(&attributes);
     for (Seat& seat : seats_)
       if (seat.started) pthread_join(seat.thread, nullptr);
-    if (first_) throw Error(first_->kind, first_->text, first_->place);
+    if (!causes_.empty()) throw cause();
   }
 
  private:
@@ -83,25 +85,46 @@ class LocalRanks {
     const std::string text = fmt::format("rank {}: {}", rank, error.what());
     {
       std::lock_guard lock(mutex_);
-      const bool better =
-          !first_ || (first_->kind == ErrorKind::aborted && error.kind() != ErrorKind::aborted);
-      if (better) first_ = Cause{error.kind(), text, error.location()};
+      if (causes_.empty() || causes_.front().kind == ErrorKind::aborted) {
+        if (causes_.empty() || error.kind() != ErrorKind::aborted)
+          causes_ = {{error.kind(), text, error.location()}};
+      } else if (error.kind() != ErrorKind::aborted && !told(error.what())) {
+        causes_.push_back({error.kind(), text, error.location()});
+      }
     }
+    if (on_failure_) on_failure_(cause());
     world_.abort(text);
+  }
+
+  // What all ranks find wrong, or an earlier one quotes, is told once.
+  bool told(std::string_view text) const {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    return std::any_of(causes_.begin(), causes_.end(),
+                       [&](const Cause& c) { return c.text.find(line) != std::string::npos; });
+  }
+
+  Error cause() {
+    std::lock_guard lock(mutex_);
+    const Cause& first = causes_.front();
+    std::string text = (causes_.size() > 1 ? "first cause: " : "") + first.text;
+    for (size_t i = 1; i < causes_.size(); ++i) text += "\nafter that, " + causes_[i].text;
+    return Error(first.kind, text, first.place);
   }
 
   ThreadWorld world_;
   const std::function<void(Communicator&, int)>& body_;
+  const std::function<void(const Error&)>& on_failure_;
   std::vector<Seat> seats_;
   std::mutex mutex_;
-  std::optional<Cause> first_;
+  std::vector<Cause> causes_;  // in their order; one of a follower only while there is no other
 };
 
 }  // namespace
 
 void run_local_ranks(int size, const CommOptions& options,
-                     const std::function<void(Communicator& world, int rank)>& body) {
-  LocalRanks(size, options, body).run();
+                     const std::function<void(Communicator& world, int rank)>& body,
+                     const std::function<void(const Error& cause)>& on_failure) {
+  LocalRanks(size, options, body, on_failure).run();
 }
 
 }  // namespace triax

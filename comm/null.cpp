@@ -6,7 +6,7 @@ namespace {
 class NullCommunicator final : public Communicator {
  public:
   NullCommunicator(int rank, int size, std::string name, std::shared_ptr<Recorder> recorder)
-      : Communicator(rank, size, std::move(name), std::move(recorder)) {}
+      : Communicator(rank, {std::move(name), size, {}}, std::move(recorder)) {}
 
  private:
   Pending do_all_reduce(const CommCall&, const Tensor&, const Tensor&, ReduceOp) override { return {}; }

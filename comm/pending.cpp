@@ -37,14 +37,22 @@ void Pending::wait() {
   const std::unique_ptr<State> state = std::exchange(state_, nullptr);
   if (!state) return;
   const auto begin = Clock::now();
-  state->wait();
+  if (recorder_) recorder_->enter(ticket_, begin);
+  try {
+    state->wait();
+  } catch (...) {
+    if (recorder_) recorder_->leave(Clock::now());
+    throw;
+  }
   if (!recorder_) return;
-  recorder_->finish(ticket_);
+  const auto end = Clock::now();
+  recorder_->leave(end);
+  recorder_->finish(ticket_, end);
   const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
   const Span work = state->work();
   const double under_way = seconds(std::min(work.end, begin) - std::max(work.begin, started_));
   const double elsewhere = recorder_->exposed_seconds() - exposed_before_;
-  recorder_->add_seconds(operation_, seconds(Clock::now() - begin), std::max(under_way - elsewhere, 0.0));
+  recorder_->add_seconds(operation_, seconds(end - begin), std::max(under_way - elsewhere, 0.0));
 }
 
 }  // namespace triax

@@ -29,29 +29,31 @@ std::string_view name_of(CommOp op) {
   return "?";
 }
 
-std::string describe(const CommCall& call) {
-  std::string detail, of;
-  switch (call.op) {
+std::string describe(CommOp op, std::string_view type, int64_t count, int detail, uint64_t sequence,
+                     std::string_view place) {
+  std::string with, of;
+  switch (op) {
     case CommOp::all_reduce:
     case CommOp::reduce_scatter:
-      detail = static_cast<ReduceOp>(call.detail) == ReduceOp::sum ? "(sum)" : "(max)";
+      with = static_cast<ReduceOp>(detail) == ReduceOp::sum ? "(sum)" : "(max)";
       break;
     case CommOp::broadcast:
-      detail = fmt::format("(from {})", call.detail);
+    case CommOp::recv:
+      with = fmt::format("(from {})", detail);
       break;
     case CommOp::send:
-      detail = fmt::format("(to {})", call.detail);
-      break;
-    case CommOp::recv:
-      detail = fmt::format("(from {})", call.detail);
+      with = fmt::format("(to {})", detail);
       break;
     default:
       break;
   }
-  if (call.op != CommOp::barrier && call.op != CommOp::split)
-    of = fmt::format(" of {}[{}]", name_of(call.dtype), call.count);
-  return fmt::format("{}{} number {}{} at {}", name_of(call.op), detail, call.sequence, of,
-                     to_string(call.place));
+  if (op != CommOp::barrier && op != CommOp::split) of = fmt::format(" of {}[{}]", type, count);
+  return fmt::format("{}{} number {}{} at {}", name_of(op), with, sequence, of, place);
+}
+
+std::string describe(const CommCall& call) {
+  return describe(call.op, name_of(call.dtype), call.count, call.detail, call.sequence,
+                  to_string(call.place));
 }
 
 std::vector<Recorder::Call> Recorder::recent() const {
@@ -72,24 +74,36 @@ std::string Recorder::whereabouts() const {
   for (const Call& call : calls) {
     if (call.done || ++unfinished > shown) continue;
     text += fmt::format("{}{} in group '{}'", text.empty() ? "has not finished " : ", ", describe(call),
-                        call.group);
+                        call.group->name);
   }
   if (unfinished > shown) text += fmt::format(" and {} more", unfinished - shown);
   if (text.empty())
     text = fmt::format("has finished all its calls, the last one {} in group '{}'", describe(calls.back()),
-                       calls.back().group);
+                       calls.back().group->name);
   return text;
 }
 
-uint64_t Recorder::begin(const std::string& group, int group_size, const CommCall& call) {
-  const double bytes = count(group, group_size, call);
+void Recorder::set_phase(const char* phase) {
+  position_.phase_since.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  position_.phase.store(phase, std::memory_order_release);
+}
+
+uint64_t Recorder::begin(const std::shared_ptr<const CommGroup>& group, const CommCall& call,
+                         Clock::time_point now) {
+  const double bytes = count(*group, call);
   if (trace_ && trace_->on())
-    traced_[next_] = trace_->open(group, name_of(call.op), {{"bytes", static_cast<int64_t>(bytes)}}, true);
+    traced_[next_] =
+        trace_->open(group->name, name_of(call.op), {{"bytes", static_cast<int64_t>(bytes)}}, true);
+  position_.op.store(call.op, std::memory_order_relaxed);
+  position_.file.store(call.place.file_name(), std::memory_order_relaxed);
+  position_.line.store(call.place.line(), std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
+  enter(next_, now);
   Call entry;
   static_cast<CommCall&>(entry) = call;
   entry.group = group;
-  entry.group_size = group_size;
+  entry.ticket = next_;
+  entry.start = now;
   if (ring_.size() < capacity)
     ring_.push_back(std::move(entry));
   else
@@ -97,14 +111,16 @@ uint64_t Recorder::begin(const std::string& group, int group_size, const CommCal
   return next_++;
 }
 
-void Recorder::finish(uint64_t ticket) {
+void Recorder::finish(uint64_t ticket, Clock::time_point now) {
   if (const auto traced = traced_.find(ticket); traced != traced_.end()) {
     trace_->close(traced->second);
     traced_.erase(traced);
   }
   std::lock_guard lock(mutex_);
   // A call that was started more than a ring ago has lost its place to a newer one.
-  if (next_ - ticket <= ring_.size()) ring_[ticket % capacity].done = true;
+  if (next_ - ticket > ring_.size()) return;
+  ring_[ticket % capacity].done = true;
+  ring_[ticket % capacity].end = now;
 }
 
 void Recorder::add_seconds(const std::pair<std::string, CommOp>& operation, double exposed, double hidden) {
@@ -117,10 +133,10 @@ void Recorder::add_seconds(const std::pair<std::string, CommOp>& operation, doub
   found->second.hidden_seconds += hidden;
 }
 
-double Recorder::count(const std::string& group, int group_size, const CommCall& call) {
+double Recorder::count(const CommGroup& group, const CommCall& call) {
   if (call.op == CommOp::split) return 0;
   const int64_t bytes = call.count * static_cast<int64_t>(size_of(call.dtype));
-  const int64_t n = group_size;
+  const int64_t n = group.size;
   int64_t numerator = 0;
   switch (call.op) {
     case CommOp::all_reduce:
@@ -137,7 +153,7 @@ double Recorder::count(const std::string& group, int group_size, const CommCall&
     default:
       break;
   }
-  Entry& entry = ledger_[{group, call.op}];
+  Entry& entry = ledger_[{group.name, call.op}];
   // One name may stand for groups of several sizes; their common denominator keeps the sum exact.
   const int64_t common = std::lcm(entry.denominator, n);
   entry.numerator = entry.numerator * (common / entry.denominator) + numerator * (common / n);

@@ -1,8 +1,10 @@
 #pragma once
 
-#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <source_location>
 #include <string>
@@ -30,12 +32,38 @@ struct CommCall {
 };
 /// "all_reduce(sum) number 17 of f32[1000] at engine/trainer.cpp:120".
 std::string describe(const CommCall& call);
+/// The same of its parts; `type` is the dtype's name.
+std::string describe(CommOp op, std::string_view type, int64_t count, int detail, uint64_t sequence,
+                     std::string_view place);
+
+/// A group of ranks as its members' records name it.
+struct CommGroup {
+  std::string name;
+  int size = 1;
+  std::vector<int> members;  ///< ranks of the world, by rank in the group; empty where nobody asks (planning)
+};
+
+/// Where a rank is, for those who look at it from outside: its watchdog, and a signal handler when it
+/// crashes; atomics alone, therefore. Times are those of Recorder::Clock, in nanoseconds; texts are never
+/// freed.
+struct Position {
+  std::atomic<int64_t> step{0};             ///< the step under way; 0 before the first one
+  std::atomic<const char*> phase{nullptr};  ///< an announced phase that may take long, or null
+  std::atomic<int64_t> phase_since{0};      ///< when that began
+  std::atomic<int64_t> inside_since{0};     ///< when it entered the call or the wait it is in; 0: in none
+  std::atomic<int64_t> outside_since{0};    ///< when it left the last one
+  std::atomic<uint64_t> ticket{0};          ///< of the call it is in, or was in last
+  std::atomic<CommOp> op{CommOp::barrier};  ///< of the call started last, and its place
+  std::atomic<const char*> file{nullptr};
+  std::atomic<uint32_t> line{0};
+};
 
 /// One rank's record of its communication, shared by all its communicators: the byte ledger and the ring
-/// buffer of the latest calls that hang reports use. Only the rank itself calls begin() and finish();
-/// recent() may be called from other threads at any time.
+/// buffer of the latest calls that hang reports use. Only the rank itself calls what changes it; recent(),
+/// position() and now_in() may be called from other threads at any time.
 class Recorder {
  public:
+  using Clock = std::chrono::steady_clock;
   struct Entry {
     int64_t calls = 0;
     /// Payload that this rank sends, by the ring convention: all-reduce of S bytes over n is 2 (n-1)/n S,
@@ -49,8 +77,9 @@ class Recorder {
     double exposed_seconds = 0, hidden_seconds = 0;
   };
   struct Call : CommCall {
-    std::string group;
-    int group_size = 1;
+    std::shared_ptr<const CommGroup> group;
+    uint64_t ticket = 0;
+    Clock::time_point start{}, end{};  ///< `end` counts when `done`
     bool done = false;
   };
 
@@ -61,10 +90,26 @@ class Recorder {
   std::vector<Call> recent() const;
   /// One line on where this rank is: its oldest unfinished calls, or the last finished one.
   std::string whereabouts() const;
+  const Position& position() const { return position_; }
 
-  /// Called by Communicator: notes the start of a call and returns its ticket for finish().
-  uint64_t begin(const std::string& group, int group_size, const CommCall& call);
-  void finish(uint64_t ticket);
+  /// Called by Communicator: notes the start of a call, in which the rank is until leave(), and returns its
+  /// ticket for finish().
+  uint64_t begin(const std::shared_ptr<const CommGroup>& group, const CommCall& call, Clock::time_point now);
+  void finish(uint64_t ticket, Clock::time_point now);
+  /// Around a wait for a call that began earlier.
+  void enter(uint64_t ticket, Clock::time_point now) {
+    position_.ticket.store(ticket, std::memory_order_relaxed);
+    position_.inside_since.store(now.time_since_epoch().count(), std::memory_order_release);
+  }
+  void leave(Clock::time_point now) {
+    position_.outside_since.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    position_.inside_since.store(0, std::memory_order_release);
+  }
+  /// The step that the rank takes from now on.
+  void set_step(int64_t step) { position_.step.store(step, std::memory_order_relaxed); }
+  /// Announces a phase in which others may have to wait for this rank for long ("saving a checkpoint"), or
+  /// its end (null). The text is never freed. See CommPhase.
+  void set_phase(const char* phase);
   /// Adds to an operation's times, and to the sum that exposed_seconds() gives.
   void add_seconds(const std::pair<std::string, CommOp>& operation, double exposed, double hidden);
   /// Of all operations since the recorder was made.
@@ -82,7 +127,7 @@ class Recorder {
  private:
   static constexpr size_t capacity = 256;
   /// Adds the call to the ledger; returns what it sends, in bytes.
-  double count(const std::string& group, int group_size, const CommCall& call);
+  double count(const CommGroup& group, const CommCall& call);
 
   std::map<std::pair<std::string, CommOp>, Entry> ledger_;
   mutable std::mutex mutex_;  // of the ring: other ranks look at it when something hangs
@@ -91,6 +136,23 @@ class Recorder {
   Trace* trace_ = nullptr;
   std::map<uint64_t, int64_t> traced_;  // ticket -> span, of calls under way
   double exposed_ = 0, hidden_ = 0;
+  Position position_;
+};
+
+/// A phase announced from here to the end of the block.
+class CommPhase {
+ public:
+  CommPhase(Recorder& recorder, const char* phase)
+      : recorder_(recorder), before_(recorder.position().phase.load()) {
+    recorder_.set_phase(phase);
+  }
+  ~CommPhase() { recorder_.set_phase(before_); }
+  CommPhase(const CommPhase&) = delete;
+  CommPhase& operator=(const CommPhase&) = delete;
+
+ private:
+  Recorder& recorder_;
+  const char* before_;
 };
 
 }  // namespace triax

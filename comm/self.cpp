@@ -8,7 +8,7 @@ namespace {
 class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator(std::string name, std::shared_ptr<Recorder> recorder)
-      : Communicator(0, 1, std::move(name), std::move(recorder)) {}
+      : Communicator(0, {std::move(name), 1, {0}}, std::move(recorder)) {}
 
  private:
   static Pending copy(const Tensor& in, const Tensor& out) {

@@ -14,7 +14,7 @@ namespace triax {
 struct Log::Impl {
   explicit Impl(const std::string& path)
       : logger("", std::make_shared<spdlog::sinks::basic_file_sink_st>(path)) {
-    logger.set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
+    logger.set_pattern("%Y-%m-%dT%H:%M:%S.%e %l%v");
     logger.flush_on(spdlog::level::info);
   }
   spdlog::logger logger;
@@ -31,15 +31,17 @@ Log::Log(const std::string& path, int rank, bool verbose) : rank_(rank), verbose
 Log::~Log() = default;
 
 void Log::write(Level level, const std::string& text) {
-  impl_->logger.log(level == Level::error     ? spdlog::level::err
+  const bool error = level == Level::error || level == Level::noted_error;
+  const std::string step = step_ > 0 ? fmt::format(" step {}", step_) : "";
+  impl_->logger.log(error                     ? spdlog::level::err
                     : level == Level::warning ? spdlog::level::warn
                                               : spdlog::level::info,
-                    text);
+                    step + ": " + text);
   // One call each, so that lines of several ranks don't mix.
   if (level == Level::console && rank_ == 0) {
     std::fputs((text + "\n").c_str(), stdout);
     std::fflush(stdout);
-  } else if (level == Level::warning || level == Level::error || verbose_) {
+  } else if (level == Level::warning || level == Level::error || (verbose_ && level != Level::noted_error)) {
     const Ink ink = level == Level::error ? Ink::red : level == Level::warning ? Ink::yellow : Ink::faint;
     std::fputs(inked(stderr, ink, fmt::format("triax: rank {}: {}", rank_, text)).append("\n").c_str(),
                stderr);

@@ -74,6 +74,22 @@ const FieldTable<LoggingConfig>& fields_of(const LoggingConfig*) {
     t.add("trace_steps", &C::trace_steps,
           "With trace: the steps, each traced into a file of its own; none: the second step of the run.")
         .at_least(1);
+    t.add("watchdog_seconds", &C::watchdog_seconds,
+          "How long a rank may wait for others in one operation before the job is ended with a report of "
+          "which "
+          "rank is missing (ten times as long for one that saves or loads); 0: for ever, for debuggers.")
+        .at_least(0)
+        .at_most(1e8);
+    t.add("straggler_factor", &C::straggler_factor,
+          "A rank whose computing takes more than this times the median of the other ranks of its pipeline "
+          "stage "
+          "is slow; above 1, or 0: ranks are not compared.")
+        .at_least(0);
+    t.add("straggler_window", &C::straggler_window, "Steps over which ranks' times are summed and compared.")
+        .at_least(1);
+    t.add("straggler_patience", &C::straggler_patience,
+          "Windows in a row for which a rank is slow before it is named as a straggler.")
+        .at_least(1);
     return t;
   }();
   return table;

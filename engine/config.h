@@ -34,9 +34,13 @@ struct LoggingConfig {
   int64_t interval = 1;  ///< steps between lines on the console
   bool tensorboard = true;
   bool trace = false;
-  std::vector<int64_t> trace_steps;  ///< empty: the second step of each run
+  std::vector<int64_t> trace_steps;   ///< empty: the second step of each run
   int64_t check_replicas = 0;         ///< steps; 0: never
   int64_t gradient_noise_scale = 10;  ///< steps; 0: never
+  double watchdog_seconds = 600;      ///< of one wait for other ranks; 0: no limit
+  double straggler_factor = 1.5;      ///< 0: ranks are not compared
+  int64_t straggler_window = 20;      ///< steps
+  int straggler_patience = 3;         ///< windows in a row
   bool operator==(const LoggingConfig&) const = default;
 };
 

@@ -342,6 +342,13 @@ void Rules::options() {
   if (sound({"training.steps", "logging.trace_steps"}) && late != traced.end())
     broken("logging.trace_steps: {} is after the last step; its steps can be 1 to {}", *late,
            c.training.steps);
+  if (sound({"logging.straggler_factor"}) && c.logging.straggler_factor != 0 &&
+      c.logging.straggler_factor <= 1)
+    broken(
+        "logging.straggler_factor: {:g} would call ranks slow that are not; straggler_factor can be above 1, "
+        "as "
+        "1.5, or 0 for never",
+        c.logging.straggler_factor);
   const auto& lr = c.lr_schedule;
   if (sound({"lr_schedule.name", "lr_schedule.decay_start"}) && lr.name != "wsd" &&
       report_.has("lr_schedule.decay_start"))

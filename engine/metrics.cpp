@@ -35,6 +35,10 @@ std::string to_json_line(const StepMetrics& m) {
     line += fmt::format(R"("gradient_noise_scale":{},"gradient_noise_trace":{},"gradient_norm_squared":{},)",
                         m.noise_scale ? number(*m.noise_scale) : "null", number(m.noise->trace),
                         number(m.noise->norm_squared));
+  if (m.slowest_rank)
+    line +=
+        fmt::format(R"("slowest_rank":{},"compute_seconds_max":{:.17g},"compute_seconds_median":{:.17g},)",
+                    *m.slowest_rank, m.compute_seconds_max, m.compute_seconds_median);
   return line + fmt::format(R"("exposed_seconds":{:.17g},"hidden_seconds":{:.17g},"peak_bytes":{}}})",
                             m.exposed_seconds, m.hidden_seconds, m.peak_bytes);
 }

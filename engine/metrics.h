@@ -27,6 +27,10 @@ struct StepMetrics {
   /// Of rank 0 in this step, see Recorder::Entry: time spent in communication, and time for which messages
   /// were at work while it computed.
   double exposed_seconds = 0, hidden_seconds = 0;
+  /// In the last step of a window (logging.straggler_window): the rank that computed longest, and what a step
+  /// of the window took of computing on it and in the middle.
+  std::optional<int> slowest_rank;
+  double compute_seconds_max = 0, compute_seconds_median = 0;
 };
 
 /// The object of one step with 17 significant digits, without the line's end. JSON has no numbers that are

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/null_device.h"
+#include "engine/stragglers.h"
 #include "model/gpt.h"
 
 namespace triax {
@@ -84,6 +85,11 @@ RankPlan plan_rank(const RunConfig& config, int rank) {
     mesh.world().recorder().clear();
     trainer.compare_replicas(0);
     plan.bytes_per_comparison = mesh.world().recorder().ledger();
+  }
+  if (compares_times(config)) {
+    mesh.world().recorder().clear();
+    share_times(mesh.world(), {});
+    plan.bytes_per_window = mesh.world().recorder().ledger();
   }
   for (const auto& [work, calls] : device.work())
     plan.work.push_back({std::get<0>(work), std::get<1>(work), std::get<2>(work), calls});

@@ -37,6 +37,7 @@ struct RankPlan {
   std::vector<PlannedTensors> weights;  ///< by name
   Ledger bytes_per_step;                ///< of one training step
   Ledger bytes_per_comparison;          ///< of logging.check_replicas, in the steps that compare
+  Ledger bytes_per_window;              ///< besides, once in logging.straggler_window steps
   int in_flight = 0;                    ///< slots: micro-batches whose activations are kept at most
   size_t slot_bytes = 0;                ///< of one of them
   /// What a slot holds, for each chunk of this stage; a slot is as large as the largest.

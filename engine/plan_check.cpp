@@ -15,6 +15,13 @@ void PlanCheck::end_step(int64_t step, bool compared_replicas) {
     first_fault_.push_back(fmt::format("step {}: {}", step, line));
 }
 
+void PlanCheck::end_window(int64_t step) {
+  if (!first_fault_.empty()) return;
+  for (const std::string& line :
+       disagreements(plan_->bytes_per_window, difference(recorder_->ledger(), before_)))
+    first_fault_.push_back(fmt::format("after step {}: {}", step, line));
+}
+
 std::vector<std::string> PlanCheck::faults(size_t measured_peak) const {
   std::vector<std::string> list = first_fault_;
   if (measured_peak != plan_->peak_bytes)

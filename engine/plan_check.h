@@ -20,6 +20,9 @@ class PlanCheck {
   void begin_step() { before_ = recorder_->ledger(); }
   void end_step(int64_t step, bool compared_replicas = false);
 
+  /// Around what is sent once in a window of steps.
+  void end_window(int64_t step);
+
   int64_t steps() const { return steps_; }
   /// Compares the rank's high-water mark too, and returns a sentence for each thing that is not as planned;
   /// of steps the first that differs.

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/agree.h"
 #include "engine/job.h"
@@ -36,6 +37,14 @@ std::string move_aside(const std::string& path) {
     fs::rename(path, target);
     return target;
   }
+}
+
+// What the ranks of an earlier start that failed left for each other (comm/watchdog.h).
+void remove_signs(const std::string& logs) {
+  std::vector<fs::path> signs;
+  for (const auto& entry : fs::directory_iterator(logs))
+    if (entry.path().filename().string()[0] == '.') signs.push_back(entry.path());
+  for (const fs::path& sign : signs) fs::remove(sign);
 }
 
 }  // namespace
@@ -77,12 +86,15 @@ RunFolder::RunFolder(const RunConfig& config, Communicator& world) : dir_(config
       fs::create_directories(dir_ + "/logs");
       fs::create_directories(config.checkpoint.dir);
       if (!lock_.taken()) lock_.take(dir_);
+      remove_signs(dir_ + "/logs");
+      start_id_ = fmt::format("{:x}", std::chrono::system_clock::now().time_since_epoch().count());
     } catch (const fs::filesystem_error& error) {
       fail("the run's folder {} can't be made: {}; set output_dir to a folder that can be written", dir_,
            error.what());
     }
   });
   broadcast_bytes(world, moved_to_, 0);
+  broadcast_bytes(world, start_id_, 0);
 }
 
 void RunFolder::store_job(const RunConfig& config, Communicator& world) const {

@@ -33,6 +33,9 @@ class RunFolder {
   /// Writes job.yaml, the effective configuration: once it is sure that this job goes on here. Collective.
   void store_job(const RunConfig& config, Communicator& world) const;
   std::string log_path(int rank) const;
+  std::string logs_dir() const { return dir_ + "/logs"; }
+  /// Names this start of the job; the same on all ranks.
+  const std::string& start_id() const { return start_id_; }
   std::string metrics_path() const { return dir_ + "/metrics.jsonl"; }
   std::string tensorboard_dir() const { return dir_ + "/tensorboard"; }
   /// "<output_dir>/traces/step-00000012.json".
@@ -46,7 +49,7 @@ class RunFolder {
   const std::string& moved_to() const { return moved_to_; }
 
  private:
-  std::string dir_, moved_to_;
+  std::string dir_, moved_to_, start_id_;
   FolderLock lock_;
 };
 

@@ -8,6 +8,8 @@ namespace triax {
 
 namespace {
 
+constexpr const char* saving = "saving a checkpoint";  // for those who wait meanwhile
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -61,6 +63,7 @@ void Saver::report(const SaveResult& result, double seconds, double stall) {
 
 void Saver::advance(const RunPosition& now) {
   if (!running_) return;
+  const CommPhase phase(world_.recorder(), saving);
   const auto begin = Clock::now();
   try {
     const auto result = running_->advance();
@@ -87,9 +90,8 @@ void Saver::start(const RunPosition& now) {
   phase.begin("begin writing");
   running_ = std::make_unique<BackgroundSave>(world_, request(now));
   stall_ = seconds_since(begin);
-  log_.info(
-      "step {}: a save in the background has begun; training waited {:.3f} s, {:.3f} s of it for the copy",
-      now.step, stall_, copied);
+  log_.info("a save in the background has begun; training waited {:.3f} s, {:.3f} s of it for the copy",
+            stall_, copied);
 }
 
 void Saver::save_now(const RunPosition& now) {
@@ -103,6 +105,7 @@ void Saver::save_now(const RunPosition& now) {
 }
 
 void Saver::save(const RunPosition& now, bool last) {
+  const CommPhase phase(world_.recorder(), saving);
   if (running_ && !last && leads() && running_->step() != now.step)
     say_(fmt::format("the save of step {} is still running when that of step {} is due: waiting for it",
                      running_->step(), now.step));
@@ -112,7 +115,7 @@ void Saver::save(const RunPosition& now, bool last) {
     const TraceScope traced(waited ? trace_ : nullptr, "checkpoint", "wait for the save before");
     finish(now);
   }
-  if (waited) log_.info("step {}: waited {:.3f} s for the save before", now.step, seconds_since(begin));
+  if (waited) log_.info("waited {:.3f} s for the save before", seconds_since(begin));
   if (saved_step_ == now.step) return;
   try {
     if (last || !config_.checkpoint.async) return save_now(now);

@@ -1,11 +1,13 @@
 #include "engine/train.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "checkpoint/agree.h"
 #include "comm/ledger.h"
@@ -25,6 +27,7 @@
 #include "engine/saver.h"
 #include "engine/startup.h"
 #include "engine/step_trace.h"
+#include "engine/stragglers.h"
 #include "engine/tensorboard.h"
 #include "model/gpt.h"
 
@@ -51,6 +54,7 @@ class Run {
         startup_(request.started, "program and ranks"),
         folder_(config, world),
         log_(folder_.log_path(world.rank()), world.rank(), request.verbose),
+        starting_(tell_watchdog()),
         device_(startup_.timed("run folder",
                                [&] { return make_cpu_device(compute_threads(config, local_size)); })),
         mesh_(startup_.timed("groups", [&] { return Mesh(grid_of(config), world, mesh_needs(config)); })),
@@ -59,7 +63,10 @@ class Run {
         trainer_(config, mesh_, *device_, cpu_kernels(), plan_.scratch_bytes),
         data_(startup_.timed("memory", [&] { return JobData(config); })),
         fingerprints_(startup_.timed("data", [&] { return shared_fingerprints(data_, world); })),
-        loader_(*data_.train, rows_of_this_rank()) {}
+        loader_(*data_.train, rows_of_this_rank()) {
+    starting_.reset();
+    introduce();
+  }
 
   /// From resuming to the last checkpoint; what comes of it is noted in the run's history.
   Outcome run();
@@ -71,6 +78,13 @@ class Run {
                                    mesh_.size("dp"));
   }
   bool leads() const { return world_.rank() == 0; }
+  // From here on ranks can tell each other where they are.
+  std::unique_ptr<CommPhase> tell_watchdog() {
+    if (request_.crash) request_.crash->set_log(world_.rank(), folder_.log_path(world_.rank()));
+    if (request_.watchdog) request_.watchdog->use_folder(folder_.logs_dir(), folder_.start_id());
+    return std::make_unique<CommPhase>(world_.recorder(), "starting (planning, opening the data)");
+  }
+  void introduce();
   void announce();
   void begin();
   RunPosition position() const { return {step_, consumed_samples_, last_loss_}; }
@@ -79,6 +93,8 @@ class Run {
   StepMetrics one_step(int64_t step);
   void spoil_gradient(int first_entry);
   void tell_skipped(const StepResult& result);
+  void count_times(StepMetrics& m);
+  void compare_times(StepMetrics& m);
   double validate();
   void finish_curves();
   void conclude();
@@ -101,6 +117,7 @@ class Run {
   StartupClock startup_;
   RunFolder folder_;
   Log log_;
+  std::unique_ptr<CommPhase> starting_;  // until all is made
   std::unique_ptr<Device> device_;
   Mesh mesh_;
   RankPlan plan_;
@@ -123,7 +140,22 @@ class Run {
   std::vector<StepTrace> traces_;  // that wait for what a save in the background has still to tell
   double last_loss_ = 0;
   Votes votes_{};
+  StragglerWatch stragglers_{stages_of(mesh_.grid()), config_.logging.straggler_factor,
+                             config_.logging.straggler_patience};
+  RankTimes window_;  // of the steps since the last comparison
+  int64_t window_steps_ = 0;
+  double window_seconds_ = 0;
+  Ledger window_begin_;
 };
+
+// The first line of the rank's log.
+void Run::introduce() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  log_.info("rank {} of {} on {}, process {}: tensor {}, data {}, stage {}; {} compute threads",
+            world_.rank(), world_.size(), host, getpid(), mesh_.coordinate("tp"), mesh_.coordinate("dp"),
+            mesh_.coordinate("pp"), device_->threads().size());
+}
 
 void Run::announce() {
   if (!leads() || request_.quiet) return;
@@ -236,6 +268,8 @@ void Run::tell_skipped(const StepResult& result) {
 
 StepMetrics Run::one_step(int64_t step) {
   const auto start = Clock::now();
+  world_.recorder().set_step(step);
+  log_.set_step(step);
   const TrainingConfig& t = config_.training;
   auto listed = [step](const std::vector<int64_t>& steps) {
     return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -285,7 +319,44 @@ StepMetrics Run::one_step(int64_t step) {
   int64_t peak = static_cast<int64_t>(trainer_.peak_bytes());
   world_.all_reduce(Tensor::of(&peak, {1}), Tensor::of(&peak, {1}), ReduceOp::max).wait();
   m.peak_bytes = peak;
+  count_times(m);
   return m;
+}
+
+// What is not waiting for others, or moving messages, is the rank's own: computing, reading, copying.
+void Run::count_times(StepMetrics& m) {
+  if (!compares_times(config_)) return;
+  window_.wait += m.exposed_seconds;
+  window_.compute += m.step_seconds - m.exposed_seconds;
+  window_seconds_ += m.step_seconds;
+  ++window_steps_;
+  if (m.step % config_.logging.straggler_window == 0) compare_times(m);
+}
+
+void Run::compare_times(StepMetrics& m) {
+  const double steps = static_cast<double>(window_steps_);
+  std::string places;
+  for (const auto& [key, entry] : difference(world_.recorder().ledger(), window_begin_))
+    places += fmt::format(", {} {} {:.4f}", key.first, name_of(key.second), entry.exposed_seconds / steps);
+  log_.info("of a step of the last {}: {:.4f} s computing, {:.4f} s in communication{}", window_steps_,
+            window_.compute / steps, window_.wait / steps, places);
+  plan_check_.begin_step();
+  const std::vector<RankTimes> times =
+      share_times(mesh_.world(), {window_.compute / steps, window_.wait / steps});
+  plan_check_.end_window(m.step);
+  const TimesSummary summary = summary_of(times);
+  m.slowest_rank = summary.slowest_rank;
+  m.compute_seconds_max = summary.compute_max;
+  m.compute_seconds_median = summary.compute_median;
+  for (const StragglerWatch::Finding& f : stragglers_.add(times, window_seconds_ / steps)) {
+    const std::string text = describe(f, config_.logging.straggler_window);
+    if (leads()) console_->say(text);
+    if (leads() || f.rank == world_.rank()) log_.info("{}", text);
+  }
+  window_ = {};
+  window_steps_ = 0;
+  window_seconds_ = 0;
+  window_begin_ = world_.recorder().ledger();
 }
 
 // The last checkpoint has been saved: now or never.
@@ -322,6 +393,7 @@ void Run::compare_with_plan() {
 
 // Restores the state and opens what the run writes.
 void Run::begin() {
+  std::optional<CommPhase> phase(std::in_place, world_.recorder(), "loading weights or a checkpoint");
   const StartPoint start = restore(config_, world_, trainer_, fingerprints_, request_.accept_changes, log_);
   if (config_.logging.check_replicas > 0) trainer_.compare_replicas(start.position.step);
   step_ = start.position.step;
@@ -347,6 +419,7 @@ void Run::begin() {
                                    nlohmann::json{{"data", fingerprints_}, {"origin", start.origin}}, log_,
                                    [this](const std::string& line) { console_->say(line); });
   if (start.saved) saver_->already_saved(step_);
+  phase.reset();
   startup_.phase_done("state");
 }
 
@@ -428,11 +501,13 @@ Outcome Run::train() {
 Outcome Run::run() {
   try {
     const Outcome outcome = train();
+    log_.info("ended");
     record_->ended(step_, outcome == Outcome::finished      ? "finished"
                           : outcome == Outcome::interrupted ? "interrupted"
                                                             : "stopped");
     return outcome;
   } catch (const std::exception& error) {
+    log_.note_error("ended by {}", error.what());
     if (record_) record_->ended(step_, "fault", error.what());
     throw;
   }

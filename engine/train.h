@@ -5,7 +5,9 @@
 #include <csignal>
 
 #include "comm/communicator.h"
+#include "comm/watchdog.h"
 #include "engine/config.h"
+#include "engine/crash.h"
 
 namespace triax {
 
@@ -30,6 +32,9 @@ struct TrainRequest {
   bool verbose = false;         ///< what the ranks write to their logs on the console too, and times of steps
   /// When the job began, for what the start took; the program's first moment, say.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+  /// Told of the run's folder; watches the ranks from outside. May be null.
+  Watchdog* watchdog = nullptr;
+  CrashReport* crash = nullptr;  ///< told of the ranks' logs; may be null
 };
 
 /// Runs a job on one rank, from resuming to the last checkpoint. `world` has the job's number of ranks;

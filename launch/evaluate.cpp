@@ -166,27 +166,28 @@ int run(const Options& options) {
     if (rank_0_speaks(rank, stop)) return exit_usage;
     throw;
   }
-  return on_ranks(subject.config, mpi, stop, [&](Communicator& world, int, int local_size) {
-    const bool leads = world.rank() == 0;
-    const EvaluateRequest& request = subject.request;
-    if (leads && options.verbose)
-      fmt::print(
-          stderr, "{}memory of rank 0, bytes:\n{}", group_table(grid_of(subject.config)),
-          memory_table(plan_inference(subject.config, 0,
+  return on_ranks(
+      subject.config, mpi, stop, [&](Communicator& world, int, int local_size, const RankGuards&) {
+        const bool leads = world.rank() == 0;
+        const EvaluateRequest& request = subject.request;
+        if (leads && options.verbose)
+          fmt::print(stderr, "{}memory of rank 0, bytes:\n{}", group_table(grid_of(subject.config)),
+                     memory_table(plan_inference(
+                                      subject.config, 0,
                                       {subject.config.training.micro_batch_size, request.windows.sequence, 0})
-                           .memory));
-    if (leads && !options.quiet && !subject.no_bytes.empty())
-      fmt::print(stderr, "no bits per byte: {}\n", subject.no_bytes);
-    Evaluation done;
-    {
-      Progress progress(leads && !options.quiet);
-      done = evaluate(subject.config, subject.source, world, local_size, request, stop,
-                      [&](int64_t windows, int64_t of) { progress(windows, of); });
-    }
-    if (done.interrupted) return exit_interrupted;
-    if (leads) options.json ? print_json(subject, done) : print_text(subject, done);
-    return exit_done;
-  });
+                                      .memory));
+        if (leads && !options.quiet && !subject.no_bytes.empty())
+          fmt::print(stderr, "no bits per byte: {}\n", subject.no_bytes);
+        Evaluation done;
+        {
+          Progress progress(leads && !options.quiet);
+          done = evaluate(subject.config, subject.source, world, local_size, request, stop,
+                          [&](int64_t windows, int64_t of) { progress(windows, of); });
+        }
+        if (done.interrupted) return exit_interrupted;
+        if (leads) options.json ? print_json(subject, done) : print_text(subject, done);
+        return exit_done;
+      });
 }
 
 }  // namespace

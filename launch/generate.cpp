@@ -185,23 +185,24 @@ int run(const Options& options) {
     if (rank_0_speaks(rank, stop)) return exit_usage;
     throw;
   }
-  return on_ranks(subject.config, mpi, stop, [&](Communicator& world, int, int local_size) {
-    const bool leads = world.rank() == 0;
-    const RunConfig& config = subject.config;
-    Console console(options, subject);
-    if (leads && options.verbose)
-      fmt::print(stderr, "{}\n{}memory of rank 0, bytes:\n{}", subject.source.text(),
-                 group_table(grid_of(config)),
-                 memory_table(plan_inference(config, 0, shape_of(config, subject.request)).memory));
-    const Generated done = generate(config, subject.source, world, local_size, subject.request, stop,
-                                    [&](int sample, int32_t id) { console.token(sample, id); });
-    if (leads) {
-      console.end();
-      if (options.json) print_json(subject, done);
-      if (!options.quiet && !options.json) print_statistics(subject, done);
-    }
-    return done.samples.back().end == TextEnd::interrupted ? exit_interrupted : exit_done;
-  });
+  return on_ranks(
+      subject.config, mpi, stop, [&](Communicator& world, int, int local_size, const RankGuards&) {
+        const bool leads = world.rank() == 0;
+        const RunConfig& config = subject.config;
+        Console console(options, subject);
+        if (leads && options.verbose)
+          fmt::print(stderr, "{}\n{}memory of rank 0, bytes:\n{}", subject.source.text(),
+                     group_table(grid_of(config)),
+                     memory_table(plan_inference(config, 0, shape_of(config, subject.request)).memory));
+        const Generated done = generate(config, subject.source, world, local_size, subject.request, stop,
+                                        [&](int sample, int32_t id) { console.token(sample, id); });
+        if (leads) {
+          console.end();
+          if (options.json) print_json(subject, done);
+          if (!options.quiet && !options.json) print_statistics(subject, done);
+        }
+        return done.samples.back().end == TextEnd::interrupted ? exit_interrupted : exit_done;
+      });
 }
 
 void add_sampling(CLI::App& command, GenerateRequest& request) {

@@ -1,14 +1,25 @@
 #include "launch/on_ranks.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/manifest.h"
 #include "comm/local_ranks.h"
+#include "comm/watchdog.h"
+#include "core/fuse.h"
 #include "core/terminal.h"
 #include "engine/cluster.h"
+#include "engine/crash.h"
 #include "engine/job.h"
 #include "launch/commands.h"
 
@@ -52,21 +63,58 @@ void check_nodes(const RunConfig& config, int rank, int local_rank, int local_si
 CommOptions comm_options(const RunConfig& config) {
   CommOptions comm;
   comm.check_order = config.debug.check_collectives;
+  comm.timeout = no_timeout;  // the watchdog knows more
   return comm;
+}
+
+// Ranks that have not ended this long after another's failure are ended.
+constexpr std::chrono::milliseconds time_to_end{10000};
+
+WatchdogOptions watchdog_options(const RunConfig& config) {
+  WatchdogOptions options;
+  options.limit = std::chrono::milliseconds(std::llround(1000 * config.logging.watchdog_seconds));
+  options.warn = [](const std::string& text) {
+    std::fputs(fmt::format("{} {}\n", inked(stderr, Ink::yellow, "triax: warning:"), text).c_str(), stderr);
+  };
+  options.end = [](const std::string& report, int status) {
+    if (!report.empty()) print_error(report);
+    std::fflush(nullptr);
+    _exit(status);
+  };
+  return options;
 }
 
 int on_threads(const RunConfig& config, const RankBody& body) {
   const int size = world_size(config);
   int status = exit_done;
-  try {
-    run_local_ranks(size, comm_options(config), [&](Communicator& world, int rank) {
-      try {
-        const int mine = body(world, rank, size);
-        if (rank == 0) status = mine;  // the ranks agree
-      } catch (const Error& error) {
-        throw Error(error.kind(), told(error), error.location());
-      }
+  Watchdog watchdog(size, watchdog_options(config));
+  CrashReport crash(size);
+  std::mutex mutex;
+  std::string cause;
+  std::optional<Fuse> fuse;
+  const auto one_rank = [&](Communicator& world, int rank) {
+    const CrashSeat seat(crash, rank, world.recorder());
+    try {
+      watchdog.watch(rank, world.shared_recorder());
+      const int mine = body(world, rank, size, {&watchdog, &crash});
+      watchdog.unwatch(rank);
+      if (rank == 0) status = mine;  // the ranks agree
+    } catch (const Error& error) {
+      throw Error(error.kind(), told(error), error.location());
+    }
+  };
+  const auto on_failure = [&](const Error& error) {
+    const std::lock_guard lock(mutex);
+    cause = error.what();
+    if (fuse) return;
+    fuse.emplace(time_to_end, [&] {
+      const std::lock_guard again(mutex);
+      print_error(fmt::format("{}\nranks that did not end after that are ended now", cause));
+      _exit(exit_fault);
     });
+  };
+  try {
+    run_local_ranks(size, comm_options(config), one_rank, on_failure);
   } catch (const Error& error) {
     print_error(error.what());
     return status_of(error);
@@ -74,22 +122,75 @@ int on_threads(const RunConfig& config, const RankBody& body) {
   return status;
 }
 
-int on_mpi(const RunConfig& config, const StopFlag& stop, const RankBody& body) {
-  const std::unique_ptr<MpiWorld> mpi = make_mpi_world(comm_options(config));
-  const std::unique_ptr<Communicator> world = mpi->communicator();
-  int status = exit_fault;
-  try {
-    check_nodes(config, world->rank(), mpi->local_rank(), mpi->local_size());
-    return body(*world, mpi->local_rank(), mpi->local_size());
-  } catch (const Error& error) {
-    if (!rank_0_speaks(world->rank(), stop)) print_error(told(error, world->rank()));
-    status = status_of(error);
-  } catch (const std::exception& error) {
-    print_error(fmt::format("rank {}: {}", world->rank(), error.what()));
-  }
-  mpi->abort(status);
-  return status;
+// The failure of this process beside the one that came first in the job, unless they are the same.
+std::string with_first_cause(const std::string& mine, const std::string& first) {
+  const auto line = [](const std::string& text) {
+    const std::string head = text.substr(0, text.find('\n'));
+    return head.rfind("rank ", 0) == 0 ? head.substr(std::min(head.find(": ") + 2, head.size())) : head;
+  };
+  if (mine.find(line(first)) != std::string::npos || first.find(line(mine)) != std::string::npos) return mine;
+  return fmt::format("first cause: {}\nafter that, {}", first, mine);
 }
+
+/// A rank that is a process.
+class MpiRank {
+ public:
+  MpiRank(const RunConfig& config, const StopFlag& stop)
+      : config_(config),
+        stop_(stop),
+        mpi_(make_mpi_world(comm_options(config))),
+        world_(mpi_->communicator()) {
+    WatchdogOptions options = watchdog_options(config);
+    options.words_on = [this](int rank) { return mpi_->words_on(rank); };
+    options.end = [this, end = options.end](const std::string& report, int status) {
+      // mpirun ends the others, stopped ones too, when one exits with a fault; srun need not. Who follows
+      // (without a report) has given the launcher its time.
+      if (report.empty() || !std::getenv("OMPI_COMM_WORLD_RANK")) mpi_->kill_host(/*all=*/report.empty());
+      end(report, status);
+    };
+    watchdog_ = std::make_unique<Watchdog>(world_->size(), std::move(options));
+    watchdog_->watch(world_->rank(), world_->shared_recorder());
+    crash_ = std::make_unique<CrashReport>(world_->size(), world_->rank());
+  }
+
+  int run(const RankBody& body) {
+    const CrashSeat seat(*crash_, world_->rank(), world_->recorder());
+    int status = exit_fault;
+    std::string text;
+    try {
+      check_nodes(config_, world_->rank(), mpi_->local_rank(), mpi_->local_size());
+      const int done = body(*world_, mpi_->local_rank(), mpi_->local_size(), {watchdog_.get(), crash_.get()});
+      watchdog_->unwatch(world_->rank());
+      return done;
+    } catch (const Error& error) {
+      text = told(error, world_->rank());
+      status = status_of(error);
+    } catch (const std::exception& error) {
+      text = fmt::format("rank {}: {}", world_->rank(), error.what());
+    }
+    return fail(text, status);
+  }
+
+ private:
+  // Does not return where MPI still works.
+  int fail(const std::string& text, int status) {
+    const FirstCause first = watchdog_->claim({world_->rank(), status, text});
+    const Fuse fuse(time_to_end, [&] {
+      mpi_->kill_host(/*all=*/true);
+      _exit(status);
+    });
+    if (!rank_0_speaks(world_->rank(), stop_)) print_error(with_first_cause(text, first.text));
+    mpi_->abort(status);
+    return status;
+  }
+
+  const RunConfig& config_;
+  const StopFlag& stop_;
+  std::unique_ptr<MpiWorld> mpi_;
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<CrashReport> crash_;  // after MPI has set its own handlers
+};
 
 }  // namespace
 
@@ -103,7 +204,7 @@ bool rank_0_speaks(int rank, const StopFlag& stop) {
 }
 
 int on_ranks(const RunConfig& config, bool mpi, const StopFlag& stop, const RankBody& body) {
-  return mpi ? on_mpi(config, stop, body) : on_threads(config, body);
+  return mpi ? MpiRank(config, stop).run(body) : on_threads(config, body);
 }
 
 }  // namespace triax

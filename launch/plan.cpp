@@ -86,6 +86,9 @@ void print_bytes(const JobPlan& plan) {
     for (const auto& [key, entry] : plan.stages[s].bytes_per_step)
       fmt::print("  {:<6} {:<12} {:<16} {:>8} {:>16.0f}\n", s, key.first, name_of(key.second), entry.calls,
                  entry.bytes);
+  for (const auto& [key, entry] : plan.stages[0].bytes_per_window)
+    fmt::print("  besides, every {} steps, to find stragglers: {} {} of {:.0f} bytes\n",
+               plan.config.logging.straggler_window, key.first, name_of(key.second), entry.bytes);
 }
 
 void print_fit(const PlanAnswers& answers, const JobPlan& plan) {

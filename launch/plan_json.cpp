@@ -42,6 +42,10 @@ Json stage_json(const JobPlan& plan, size_t s) {
   for (const auto& [key, entry] : rank.bytes_per_step)
     stage["bytes_per_step"][key.first][std::string(name_of(key.second))] = {{"calls", entry.calls},
                                                                             {"bytes", entry.bytes}};
+  stage["bytes_per_straggler_window"] = Json::object();
+  for (const auto& [key, entry] : rank.bytes_per_window)
+    stage["bytes_per_straggler_window"][key.first][std::string(name_of(key.second))] = {
+        {"calls", entry.calls}, {"bytes", entry.bytes}};
   return stage;
 }
 

@@ -41,10 +41,12 @@ int train(const TrainOptions& options) {
     if (rank_0_speaks(rank, stop)) return exit_usage;
     throw;
   }
-  const TrainRequest request{options.accept_changes, options.quiet, mpi, options.verbose, started};
-  return on_ranks(config, mpi, stop, [&](Communicator& world, int local_rank, int local_size) {
-    return status_of(run_rank(config, world, local_rank, local_size, stop, request));
-  });
+  return on_ranks(
+      config, mpi, stop, [&](Communicator& world, int local_rank, int local_size, const RankGuards& guards) {
+        const TrainRequest request{options.accept_changes, options.quiet, mpi, options.verbose, started,
+                                   guards.watchdog,        guards.crash};
+        return status_of(run_rank(config, world, local_rank, local_size, stop, request));
+      });
 }
 
 }  // namespace triax

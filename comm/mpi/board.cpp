@@ -13,6 +13,7 @@ struct Board::Slot {
   std::atomic<uint32_t> done;
   uint64_t sequence;
   CommOp op;
+  ProcessId process;
   char text[240];
 };
 
@@ -28,6 +29,7 @@ Board::Board(MPI_Comm host) {
     return;
   }
   mine_ = new (memory) Slot{};
+  mine_->process = own_process();
   std::vector<int> local(static_cast<size_t>(local_size)), world(local.size());
   std::iota(local.begin(), local.end(), 0);
   MPI_Group host_group, world_group;
@@ -68,6 +70,18 @@ void Board::started(const std::string& group, const CommCall& call) {
 
 void Board::finished(const CommCall& call) {
   if (mine_ && mine_->sequence == call.sequence && mine_->op == call.op) mine_->done = 1;
+}
+
+std::string Board::process_words(int world_rank) const {
+  const Slot* slot = slots_[world_rank];
+  if (!slot) return "";
+  const std::string state = state_of(slot->process);
+  return state.empty() ? "" : fmt::format("process {} {}", slot->process.pid, state);
+}
+
+void Board::kill_others(bool all) const noexcept {
+  for (const Slot* slot : slots_)
+    if (slot && slot != mine_ && (all || is_stopped(slot->process))) kill_process(slot->process);
 }
 
 std::string Board::whereabouts(int world_rank) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/recorder.h"
+#include "core/process.h"
 
 namespace triax {
 
@@ -22,6 +23,11 @@ class Board {
   void finished(const CommCall& call);
   /// "has not finished all_reduce(sum) ... in group 'tp'" of a rank of MPI_COMM_WORLD.
   std::string whereabouts(int world_rank) const;
+  /// Who that rank is, and what the system says of it; empty for a rank of another host. From any thread,
+  /// until free().
+  std::string process_words(int world_rank) const;
+  /// SIGKILLs the other ranks of this host, or only those that are stopped.
+  void kill_others(bool all) const noexcept;
 
  private:
   struct Slot;

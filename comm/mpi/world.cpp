@@ -13,7 +13,8 @@ namespace {
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(std::shared_ptr<MpiGroup> group, std::shared_ptr<Recorder> recorder)
-      : Communicator(group->rank, group->size, group->name, std::move(recorder)), group_(std::move(group)) {}
+      : Communicator(group->rank, {group->name, group->size, group->world_ranks}, std::move(recorder)),
+        group_(std::move(group)) {}
 
  private:
   struct State final : Pending::State {
@@ -112,6 +113,12 @@ class World final : public MpiWorld {
   }
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
+  std::string words_on(int rank) const override {
+    const std::string process = engine_->board().process_words(rank);
+    if (process.empty()) return engine_->board().whereabouts(rank);
+    return fmt::format("{}; it {}", process, engine_->board().whereabouts(rank));
+  }
+  void kill_host(bool all) noexcept override { engine_->board().kill_others(all); }
   void abort(int status) override {
     std::fflush(nullptr);
     MPI_Abort(MPI_COMM_WORLD, status);

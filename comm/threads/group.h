@@ -85,6 +85,7 @@ class ThreadGroup {
   const std::string& name() const { return name_; }
   int size() const { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const { return members_[rank]; }
+  const std::vector<int>& members() const { return members_; }
   ThreadWorldState& world() { return *world_; }
 
   /// Enters a collective as `rank`. The last one to come does small work at once.

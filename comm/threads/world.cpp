@@ -8,7 +8,8 @@ namespace {
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank, std::shared_ptr<Recorder> recorder)
-      : Communicator(rank, group->size(), group->name(), std::move(recorder)), group_(std::move(group)) {}
+      : Communicator(rank, {group->name(), group->size(), group->members()}, std::move(recorder)),
+        group_(std::move(group)) {}
   ~ThreadCommunicator() override { group_->leave(rank(), std::uncaught_exceptions() > 0); }
 
  private:

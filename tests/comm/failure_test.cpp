@@ -60,6 +60,33 @@ TEST(LocalRanks, OtherExceptionsAreFaultsToo) {
   EXPECT_EQ(error.kind(), ErrorKind::fault);
 }
 
+TEST(LocalRanks, SeveralCausesComeOutInTheirOrderTheFirstOneMarked) {
+  std::atomic<bool> first{false};
+  std::atomic<int> told{0};
+  std::string text;
+  try {
+    run_local_ranks(
+        4, timeout(60s),
+        [&](Communicator& world, int rank) {
+          if (rank == 2) fail("out of paper\nsecond line");
+          while (!first) std::this_thread::sleep_for(1ms);
+          if (rank == 1) fail("out of ink");
+          if (rank == 3) fail("out of paper");  // nothing new
+          world.barrier();
+        },
+        [&](const Error& error) {
+          if (told++ == 0) {
+            EXPECT_EQ(std::string(error.what()).rfind("rank 2: out of paper", 0), 0u);
+          }
+          first = true;
+        });
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  EXPECT_EQ(text, "first cause: rank 2: out of paper\nsecond line\nafter that, rank 1: out of ink");
+  EXPECT_EQ(told, 4) << "followers, too";
+}
+
 TEST(ThreadWorld, AbortWakesEveryRankWithinASecond) {
   constexpr int size = 6;
   ThreadWorld world(size, timeout(60s));

@@ -95,7 +95,7 @@ Trace trace(const RunConfig& config, const Batches& batches) {
       return n;
     };
     if (rank == 0) {
-      for (const auto& call : world.recorder().recent()) trace.calls.emplace_back(call.group, call.op);
+      for (const auto& call : world.recorder().recent()) trace.calls.emplace_back(call.group->name, call.op);
       trace.pending = pending();
     }
     world.barrier();
