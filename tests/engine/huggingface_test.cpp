@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/safetensors_folder.h"
+#include "checkpoint/shard.h"
 #include "checkpoint/tensor_reader.h"
 #include "checkpoint/verify.h"
 #include "engine/hf_export.h"

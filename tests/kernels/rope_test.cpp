@@ -45,7 +45,7 @@ Doubles reference(const Case& c, Doubles x, bool inverse) {
 
 Floats run(const Case& c, Floats x, bool inverse, int threads) {
   auto device = make_cpu_device(threads);
-  cpu_kernels().rope(*device, {c.b, c.s, c.heads, c.d, c.stride, x.data(), c.theta, inverse, c.stretch});
+  cpu_kernels().rope(*device, {c.b, c.s, c.heads, c.d, c.stride, x.data(), c.theta, inverse, 0, c.stretch});
   return x;
 }
 

@@ -55,9 +55,10 @@ TEST_F(GenerateCommand, WritesWhatTheModelHasLearnedOnEveryGrid) {
   EXPECT_EQ(out(greedy + "--ranks 2"), text) << errors_;
   EXPECT_EQ(out(greedy + "--ranks 4 --set parallel.pipeline=2"), text) << errors_;
   EXPECT_EQ(out(greedy + "--set parallel.tensor=4 --set training.precision=bf16"), text) << errors_;
-  if (have_mpirun())
+  if (have_mpirun()) {
     EXPECT_EQ(out(greedy + "--set parallel.pipeline=2", std::string("exec env ") + mpirun + "-n 4 "), text)
         << errors_;
+  }
 
   const auto json =
       nlohmann::json::parse(out("generate run --prompt 'abc' --tokens 90 --samples 2 --json -v"));
