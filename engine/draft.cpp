@@ -31,10 +31,12 @@ int64_t batch_sequences(const DraftRequest& request, const ModelSize& size) {
   int64_t sequences = request.cluster.device_model().is_host()
                           ? processor_batch
                           : int64_t{1} << std::llround(std::log2(published));
-  if (sequences % request.ranks && sequences > request.ranks)
-    sequences =
-        std::max<int64_t>(1, std::llround(static_cast<double>(sequences) / request.ranks)) * request.ranks;
-  return sequences;
+  if (sequences % request.ranks == 0 || sequences <= request.ranks) return sequences;
+  // A multiple that leaves micro-batches a choice of sizes, as long as it stays within a sixteenth.
+  int64_t unit = request.ranks;
+  while (unit * 16 <= sequences) unit *= 2;
+  return std::max<int64_t>(1, std::llround(static_cast<double>(sequences) / static_cast<double>(unit))) *
+         unit;
 }
 
 std::vector<DataSource> sources(const std::vector<std::string>& paths) {
