@@ -50,6 +50,18 @@ ModelSize llama(std::string name, std::vector<std::string> aliases, std::string 
           m,       shape.positions, batch_tokens,       lr};
 }
 
+// LLaMA with biases on q, k and v. Pre-trained mostly on sequences of 4096.
+ModelSize qwen2(std::string name, std::vector<std::string> aliases, std::string title, Llama shape,
+                int64_t batch_tokens, double lr) {
+  shape.theta = 1000000;
+  shape.epsilon = 1e-6;
+  ModelSize size = llama(std::move(name), std::move(aliases), std::move(title), shape, batch_tokens, lr);
+  size.family = "qwen2";
+  size.model.qkv_bias = true;
+  size.sequence_length = 4096;
+  return size;
+}
+
 std::string names_of(const std::string& family) {
   std::vector<std::string> names;
   for (const ModelSize& s : model_sizes()) {
@@ -82,6 +94,11 @@ const std::vector<ModelSize>& model_sizes() {
       llama("70b", {}, "LLaMA-2 70B", {80, 8192, 64, 8, 28672, 32000, 4096}, 4 * million, 1.5e-4),
       llama("405b", {}, "Llama 3.1 405B", {126, 16384, 128, 8, 53248, 128256, 8192, false, 500000},
             16 * million, 8.0e-5),
+      qwen2("0.5b", {"500m"}, "Qwen2 0.5B", {24, 896, 14, 2, 4864, 151936, 131072, true}, 4 * million,
+            3.0e-4),
+      qwen2("1.5b", {"1b"}, "Qwen2 1.5B", {28, 1536, 12, 2, 8960, 151936, 131072, true}, 4 * million, 3.0e-4),
+      qwen2("7b", {}, "Qwen2 7B", {28, 3584, 28, 4, 18944, 152064, 131072}, 4 * million, 3.0e-4),
+      qwen2("72b", {"70b"}, "Qwen2 72B", {80, 8192, 64, 8, 29568, 152064, 131072}, 4 * million, 1.5e-4),
   };
   return sizes;
 }
