@@ -127,6 +127,11 @@ ConfigNode FieldTableBase::schema() const {
                only = ConfigNode::list();
     only.items.push_back(ConfigNode::scalar(key, true));
     given.put("required", std::move(only));
+    ConfigNode null = ConfigNode::map(), not_null = ConfigNode::map(), which = ConfigNode::map();
+    null.put("type", ConfigNode::scalar("null", true));
+    not_null.put("not", std::move(null));
+    which.put(key, std::move(not_null));
+    given.put("properties", std::move(which));
     all.put("required", std::move(keys));
     either.items = {std::move(all), std::move(given)};
     schema.put("anyOf", std::move(either));
