@@ -54,6 +54,7 @@ inline float test_value(const std::string& tensor, int64_t i) {
 inline void write_tensors(const std::filesystem::path& path,
                           const std::vector<SafeTensorsWriter::Item>& tensors,
                           StoredType type = StoredType::f32) {
+  std::filesystem::remove(path);
   SafeTensorsWriter file(path, tensors, type, {{"format", "pt"}});
   for (const auto& item : tensors) {
     std::vector<float> values(static_cast<size_t>(SafeTensor{item.name, "", item.shape}.numel()));
