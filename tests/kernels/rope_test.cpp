@@ -89,7 +89,7 @@ TEST_P(RotaryEmbedding, RowsMayBeginAtAnyPosition) {
     Floats parts = x;
     for (int64_t first = 0; first < c.s; first += step)
       cpu_kernels().rope(*device, {1, std::min(step, c.s - first), c.heads, c.d, c.stride,
-                                   parts.data() + first * c.stride, c.theta, false, first});
+                                   parts.data() + first * c.stride, c.theta, false, first, c.stretch});
     EXPECT_TRUE(same_bits(parts, got));
   }
 }
