@@ -27,17 +27,16 @@ std::string escaped(std::string_view text) {
 
 HtmlTable::HtmlTable(std::initializer_list<std::string_view> headings) {
   for (std::string_view heading : headings) {
-    const bool number = !heading.empty() && heading[0] == '>';
-    if (number) heading.remove_prefix(1);
-    numbers_.push_back(number);
-    head_ += fmt::format("<th{}>{}</th>", number ? R"( class="n")" : "", escaped(heading));
+    const char kind = heading.empty() ? ' ' : heading[0];
+    if (kind == '>' || kind == '~') heading.remove_prefix(1);
+    styles_.emplace_back(kind == '>' ? R"( class="n")" : kind == '~' ? R"( class="long")" : "");
+    head_ += fmt::format("<th{}>{}</th>", styles_.back(), escaped(heading));
   }
 }
 
 void HtmlTable::row(const std::vector<std::string>& cells, std::string_view style) {
   rows_ += style.empty() ? "<tr>" : fmt::format(R"(<tr class="{}">)", style);
-  for (size_t i = 0; i < cells.size(); ++i)
-    rows_ += fmt::format("<td{}>{}</td>", numbers_.at(i) ? R"( class="n")" : "", cells[i]);
+  for (size_t i = 0; i < cells.size(); ++i) rows_ += fmt::format("<td{}>{}</td>", styles_.at(i), cells[i]);
   rows_ += "</tr>\n";
 }
 

@@ -14,7 +14,8 @@ std::string escaped(std::string_view text);
 /// page is too narrow.
 class HtmlTable {
  public:
-  /// A heading that begins with '>' is that of a column of numbers.
+  /// A heading that begins with '>' is that of a column of numbers, one with '~' of one of long texts, which
+  /// are folded.
   explicit HtmlTable(std::initializer_list<std::string_view> headings);
   /// `style`: a class of the row, or nothing.
   void row(const std::vector<std::string>& cells, std::string_view style = "");
@@ -22,7 +23,7 @@ class HtmlTable {
   std::string html() const;
 
  private:
-  std::vector<bool> numbers_;
+  std::vector<std::string> styles_;  // of the columns
   std::string head_, rows_;
 };
 

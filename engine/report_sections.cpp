@@ -141,7 +141,7 @@ std::string grid_html(const Json& summary) {
     axes.push_back({axis.value("name", ""), std::max(1, axis.value("size", 1))});
   if (axes.empty()) return "";
   const Grid grid(axes);
-  HtmlTable table({"axis", ">groups", ">of ranks", "members", "what is split"});
+  HtmlTable table({"axis", ">groups", ">of ranks", "~members", "what is split"});
   for (const GridAxis& axis : axes)
     table.row({"<b>" + escaped(axis.name) + "</b>", std::to_string(grid.size() / axis.size),
                std::to_string(axis.size), "<span class=\"mono\">" + groups_text(grid, axis.name) + "</span>",
@@ -151,7 +151,7 @@ std::string grid_html(const Json& summary) {
 }
 
 std::string checkpoints_html(const std::vector<CheckpointRow>& checkpoints) {
-  HtmlTable table({"checkpoint", ">step", ">loss", ">size", "grid", "saved", "state"});
+  HtmlTable table({"checkpoint", ">step", ">loss", ">size", "grid", "saved", "~state"});
   for (const CheckpointRow& c : checkpoints)
     table.row({"<span class=\"mono\">" + escaped(c.name) + "</span>", std::to_string(c.step), escaped(c.loss),
                c.bytes < 0 ? "" : readable_bytes(c.bytes), escaped(c.grid), escaped(c.created),
@@ -186,7 +186,7 @@ std::string history_html(const std::vector<Json>& history) {
 
 std::string configuration_html(const std::vector<ConfigurationRow>& configuration) {
   if (configuration.empty()) return "";
-  HtmlTable table({"key", "value", "default"});
+  HtmlTable table({"key", "~value", "default"});
   std::string section;
   for (const ConfigurationRow& row : configuration) {
     const std::string head = row.key.substr(0, row.key.find('.'));

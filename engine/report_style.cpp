@@ -29,6 +29,7 @@ h3 { font-size: 15px; margin: 18px 0 8px; }
 .charts { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; }
 .charts figure:first-child { grid-column: 1 / -1; }
 .charts figure:first-child .plot { height: 300px; }
+.charts figure:last-child:nth-child(even) { grid-column: 1 / -1; }
 figure { margin: 0; padding: 14px 16px 12px; min-width: 0; }
 figcaption strong { font-weight: 600; } figcaption small { color: var(--soft); font-size: 13px; }
 .keys { font-size: 13px; color: var(--soft); min-height: 20px; }
@@ -56,6 +57,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; padding: 6px 14px; vertical-align: top; }
 th { color: var(--soft); font-weight: 500; font-size: 13px; border-bottom: 1px solid var(--rule); white-space: nowrap; }
 td { border-bottom: 1px solid var(--rule); } tbody tr:last-child td { border-bottom: 0; }
+.table td { white-space: nowrap; } .table td.long { white-space: normal; min-width: 180px; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 code, .mono { font-family: ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; font-size: 13px; overflow-wrap: anywhere; }
 .changed td { background: var(--tint); } .changed td:first-child { box-shadow: inset 3px 0 var(--c1); }
@@ -82,7 +84,7 @@ footer { margin-top: 36px; color: var(--soft); font-size: 13px; overflow-wrap: a
   @page { margin: 14mm; }
   body { font-size: 11px; print-color-adjust: exact; -webkit-print-color-adjust: exact; } main { max-width: none; padding: 0; }
   header h1 { font-size: 22px; } h2 { font-size: 15px; margin: 20px 0 8px; } table { font-size: 10px; } th, td { padding: 3px 8px; } code, .mono { font-size: 9.5px; }
-  h2, h3 { break-after: avoid; } figure, .tile, tr, .wide { break-inside: avoid; } .table, .wide { overflow: visible; }
+  h2, h3 { break-after: avoid; } figure, .tile, tr, .wide { break-inside: avoid; } .table, .wide { overflow: visible; } .table td { white-space: normal; } .table td.n { white-space: nowrap; }
   .charts, .two { grid-template-columns: 1fr 1fr; gap: 10px; } .tiles { grid-template-columns: repeat(4, 1fr); gap: 8px; } .tile b { font-size: 16px; }
   .plot { height: 150px; } .charts figure:first-child .plot { height: 210px; } .wide svg { min-width: 0; }
 }
