@@ -21,7 +21,7 @@ h3 { font-size: 15px; margin: 18px 0 8px; }
 .state { display: inline-block; font-size: 13px; font-weight: 600; line-height: 22px; padding: 0 10px; border-radius: 11px; border: 1px solid currentColor;
   vertical-align: middle; margin-left: 10px; color: var(--soft); }
 .state.running { color: var(--c1); } .state.finished { color: var(--good); } .state.fault { color: var(--bad); } .state.stopped { color: var(--warn); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 22px 0 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(220px, 1fr)); gap: 12px; margin: 22px 0 0; }
 .tile, figure, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
 .tile { padding: 12px 14px; }
 .tile span { display: block; color: var(--soft); font-size: 13px; }
@@ -68,7 +68,7 @@ code, .mono { font-family: ui-monospace, "SF Mono", "DejaVu Sans Mono", monospac
 .meter i { display: block; height: 100%; background: var(--c1); }
 .wide { overflow-x: auto; background: #fff; border-radius: 10px; border: 1px solid var(--rule); padding: 8px; color: #000; }
 .wide svg { display: block; min-width: 760px; width: 100%; height: auto; }
-.two { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; align-items: start; }
+.two { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; align-items: start; } .two > div { min-width: 0; }
 footer { margin-top: 36px; color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 @media (max-width: 760px) {
   main { padding: 18px 12px 32px; }
