@@ -86,7 +86,7 @@ footer { margin-top: 36px; color: var(--soft); font-size: 13px; overflow-wrap: a
   header h1 { font-size: 22px; } h2 { font-size: 15px; margin: 20px 0 8px; } table { font-size: 10px; } th, td { padding: 3px 8px; } code, .mono { font-size: 9.5px; }
   h2, h3 { break-after: avoid; } figure, .tile, tr, .wide { break-inside: avoid; } .table, .wide { overflow: visible; } .table td { white-space: normal; } .table td.n { white-space: nowrap; }
   .charts, .two { grid-template-columns: 1fr 1fr; gap: 10px; } .tiles { grid-template-columns: repeat(4, 1fr); gap: 8px; } .tile b { font-size: 16px; }
-  .plot { height: 150px; } .charts figure:first-child .plot { height: 210px; } .wide svg { min-width: 0; }
+  .meter { width: 56px; } .plot { height: 150px; } .charts figure:first-child .plot { height: 210px; } .wide svg { min-width: 0; }
 }
 )";
 
