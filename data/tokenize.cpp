@@ -61,6 +61,7 @@ class Job {
     identity_ = identity(o_, *tokenizer_);
     read_state();
     pieces_ = std::make_unique<TextPieces>(o_.inputs, cut(), from_);
+    first_bytes_ = pieces_->bytes_before();
     if (complete_) return;
     if (!resumed_) {
       refuse_existing();
@@ -81,6 +82,7 @@ class Job {
     TokenWriter::publish(o_.output, o_.format);
     std::error_code error;
     fs::remove(state_path(), error);
+    progress({pieces_->total_bytes(), pieces_->total_bytes(), first_bytes_, written_});
     return true;
   }
 
@@ -130,7 +132,6 @@ class Job {
 
   bool encode_all(const std::function<bool(const TokenizeProgress&)>& progress) {
     position_ = from_;
-    const int64_t first_bytes = pieces_->bytes_before();
     ThreadPool pool(o_.workers);
     auto saved = Clock::now();
     for (;;) {
@@ -149,7 +150,7 @@ class Job {
       for (const Encoded& e : encoded) write(e);
       position_ = pieces_->position();
       const bool go_on =
-          progress({pieces_->bytes_before(), pieces_->total_bytes(), first_bytes, writer_->written()});
+          progress({pieces_->bytes_before(), pieces_->total_bytes(), first_bytes_, writer_->written()});
       if (!go_on || std::chrono::duration<double>(Clock::now() - saved).count() >= o_.save_seconds) {
         written_ = writer_->sync();
         save(false);
@@ -212,6 +213,7 @@ class Job {
   Json identity_;
   TextPosition from_, position_;
   WrittenTokens written_;
+  int64_t first_bytes_ = 0;  // done by runs before this one
   bool complete_ = false, resumed_ = false;
   std::unique_ptr<TextPieces> pieces_;
   std::unique_ptr<TokenWriter> writer_;

@@ -105,15 +105,11 @@ int run_tokenize(TokenizeOptions options) {
         stderr);
     return stop.signal.load() == SIGINT ? exit_interrupted : exit_stopped;
   }
-  const auto source = open_tokens(options.output + ".bin");
-  std::puts(fmt::format(
-                "{}.bin: {} tokens{}, {:.1f} s, {:.1f} MB/s", options.output, source->tokens(),
-                last.total_bytes
-                    ? fmt::format(" of {} documents from {} bytes", last.written.documents, last.total_bytes)
-                    : "",
-                line.seconds(),
-                static_cast<double>(last.bytes - last.first_bytes) / 1e6 / std::max(line.seconds(), 1e-9))
-                .c_str());
+  std::puts(
+      fmt::format("{}.bin: {} tokens, {} documents, from {} bytes; {:.1f} s, {:.1f} MB/s", options.output,
+                  last.written.tokens, last.written.documents, last.total_bytes, line.seconds(),
+                  static_cast<double>(last.bytes - last.first_bytes) / 1e6 / std::max(line.seconds(), 1e-9))
+          .c_str());
   return exit_done;
 }
 

@@ -164,10 +164,11 @@ TEST_F(TokenizeCommand, FilesLargerThanMemoryPassThrough) {
 TEST_F(TokenizeCommand, ThePagesExamplesRun) {
   {
     std::ofstream text(dir_ / "corpus.txt");
-    for (int i = 0; i < 3000; ++i) {
-      for (int j = 0; j < 6; ++j)
-        text << static_cast<char>('a' + (i * (j + 3)) % 26) << (i * 31 + j) % 997 << "ing ";
-      text << "\n";
+    std::mt19937 random(9);
+    for (int word = 0; word < 60000; ++word) {
+      for (int letters = 2 + static_cast<int>(random() % 6); letters > 0; --letters)
+        text << static_cast<char>('a' + random() % 26);
+      text << (word % 8 ? " " : "\n");
     }
   }
   fs::create_directories(dir_ / "web");
