@@ -381,7 +381,7 @@ TEST_F(JobTest, DataFilesOfOtherKindsAreToldApart) {
   EXPECT_NE(list[0].find("data.train[0].path"), std::string::npos) << list[0];
   EXPECT_NE(list[0].find("less than the 1024 of llm.c's header"), std::string::npos) << list[0];
   write("notes.md", "text");
-  EXPECT_NE(problems({"data.train=[{path: notes.md}]"})[0].find("supported are .txt, .bin"),
+  EXPECT_NE(problems({"data.train=[{path: notes.md}]"})[0].find("supported are .txt, .jsonl, .bin"),
             std::string::npos);
 }
 
