@@ -109,7 +109,7 @@ TEST_F(GenerateCommand, RefusesWhatItCanNotDo) {
     EXPECT_NE(errors_.find(why), std::string::npos) << arguments << ": " << errors_;
   };
   refused("generate nowhere --prompt x", "no complete checkpoint at nowhere");
-  refused("generate run --prompt ''", "1 option");
+  refused("generate run", "prompt");
   refused("generate run --prompt x --set optimizer.lr=1",
           "makes no difference to a model that is not trained");
   refused("generate run --prompt x --set parallel.tensor=3", "tensor can be 1, 2, 4");
@@ -127,7 +127,7 @@ TEST_F(GenerateCommand, AnInterruptEndsTheTextWith130) {
   // Reads a first character, interrupts, and reads to the end.
   const std::string line =
       "cd " + dir_.string() + " && { " + TRIAX_BINARY_DIR +
-      "/triax generate run --prompt x --tokens 99000 2>stderr & p=$!; while [ ! -s text ]; do sleep "
+      "/triax generate run --prompt-ids 120 --tokens 99000 2>stderr & p=$!; while [ ! -s text ]; do sleep "
       "0.05; done; kill -INT $p; wait $p; echo $? >status; } >text";
   ASSERT_EQ(std::system(("timeout 60 bash -c '" + line + "'").c_str()), 0);
   EXPECT_EQ(read("status"), "130\n") << read("stderr");
