@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -121,7 +122,9 @@ class Launch {
 
   std::vector<std::string> train_arguments(const RunConfig& config) const;
   LaunchCommand command_for(const RunConfig& config, const std::vector<Host>& hosts) const;
-  RunConfig shrunk_to(const std::vector<Host>& hosts) const;
+  std::optional<RunConfig> shrunk_to(const std::vector<Host>& hosts) const;
+  std::string no_replica(const std::vector<Host>& hosts) const;
+  RunConfig job_for(const std::vector<Host>& hosts) const;
   std::vector<Host> answering(std::vector<std::string>& silent) const;
   std::vector<Host> answering_in_time(Supervisor& supervisor, std::vector<std::string>& silent) const;
   Start next_start(Supervisor& supervisor);
@@ -165,8 +168,9 @@ LaunchCommand Launch::command_for(const RunConfig& config, const std::vector<Hos
   return srun_command(o_.start, placement, node_, program, file);
 }
 
-// The job with the largest data degree that fits the hosts; the job itself when that fits.
-RunConfig Launch::shrunk_to(const std::vector<Host>& hosts) const {
+// The job with the largest data degree that fits the hosts; the job itself when that fits; none when no
+// replica does.
+std::optional<RunConfig> Launch::shrunk_to(const std::vector<Host>& hosts) const {
   const int ranks = capacity(config_, hosts, node_.cores);
   if (ranks >= world_size(config_)) return config_;
   RunConfig shrunk = config_;
@@ -187,15 +191,26 @@ RunConfig Launch::shrunk_to(const std::vector<Host>& hosts) const {
     }
     return false;
   };
-  const int replica = config_.parallel.tensor * config_.parallel.pipeline;
-  if (!largest_data_degree(config_, ranks, legal))
-    fail_usage(
-        "--elastic: the hosts that are left ({}) take {} ranks in whole tensor groups, but one replica of "
-        "the "
-        "model has {} (tensor {} x pipeline {}); bring hosts back, or start with smaller degrees",
-        hosts.empty() ? "none" : to_string(hosts), ranks, replica, config_.parallel.tensor,
-        config_.parallel.pipeline);
+  if (!largest_data_degree(config_, ranks, legal)) return std::nullopt;
   return shrunk;
+}
+
+std::string Launch::no_replica(const std::vector<Host>& hosts) const {
+  return fmt::format(
+      "--elastic: the hosts that are left ({}) take {} ranks in whole tensor groups, but one replica of the "
+      "model has "
+      "{} (tensor {} x pipeline {}); bring hosts back, or start with smaller degrees",
+      hosts.empty() ? "none" : to_string(hosts), capacity(config_, hosts, node_.cores),
+      config_.parallel.tensor * config_.parallel.pipeline, config_.parallel.tensor,
+      config_.parallel.pipeline);
+}
+
+// Of hosts that are all there is: those of the command line, or of an allocation.
+RunConfig Launch::job_for(const std::vector<Host>& hosts) const {
+  if (!o_.elastic || hosts.empty()) return config_;
+  const std::optional<RunConfig> shrunk = shrunk_to(hosts);
+  if (!shrunk) fail_usage("{}", no_replica(hosts));
+  return *shrunk;
 }
 
 // The hosts that can be reached now, in their order; the others' names in `silent`.
@@ -241,8 +256,7 @@ std::vector<Host> Launch::answering_in_time(Supervisor& supervisor, std::vector<
 Launch::Start Launch::next_start(Supervisor& supervisor) {
   if (places_.hosts.empty()) return {command_for(config_, {}), true, {}};
   if (places_.slurm) {  // which looks after its nodes itself
-    const RunConfig config = o_.elastic ? shrunk_to(places_.hosts) : config_;
-    return {command_for(config, places_.hosts), true, {}};
+    return {command_for(job_for(places_.hosts), places_.hosts), true, {}};
   }
   std::vector<std::string> silent;
   const std::vector<Host> hosts = answering_in_time(supervisor, silent);
@@ -257,19 +271,19 @@ Launch::Start Launch::next_start(Supervisor& supervisor) {
         false,
         fmt::format("no answer from {}; the hosts left take {} of {} ranks (--elastic goes on with fewer)",
                     fmt::join(silent, ", "), capacity(config_, hosts, node_.cores), world_size(config_))};
-  const RunConfig shrunk = shrunk_to(hosts);
+  const std::optional<RunConfig> shrunk = shrunk_to(hosts);
+  if (!shrunk) return {{}, false, no_replica(hosts)};
   say("{} lost; going on with data degree {} instead of {} ({} instead of {} ranks, micro-batches of {}) on "
       "{}; "
       "the global batch of {} stays",
-      fmt::join(silent, ", "), shrunk.parallel.data, config_.parallel.data, world_size(shrunk),
-      world_size(config_), shrunk.training.micro_batch_size, to_string(hosts),
-      shrunk.training.global_batch_size);
-  return {command_for(shrunk, hosts), true, {}};
+      fmt::join(silent, ", "), shrunk->parallel.data, config_.parallel.data, world_size(*shrunk),
+      world_size(config_), shrunk->training.micro_batch_size, to_string(hosts),
+      shrunk->training.global_batch_size);
+  return {command_for(*shrunk, hosts), true, {}};
 }
 
 int Launch::dry_run() {
-  const RunConfig config = o_.elastic && !places_.hosts.empty() ? shrunk_to(places_.hosts) : config_;
-  const LaunchCommand command = command_for(config, places_.hosts);
+  const LaunchCommand command = command_for(job_for(places_.hosts), places_.hosts);
   std::fputs((to_shell(command) + "\n").c_str(), stdout);
   return exit_done;
 }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "launch/banners.h"
 #include "launch/commands.h"
 #include "launch/first_cause.h"
 
@@ -39,12 +40,12 @@ std::vector<char*> c_words(const std::vector<std::string>& words) {
 }
 
 // Passes on what there is; false at the end of the pipe.
-bool pass_on(int pipe, FirstCause& cause) {
+bool pass_on(int pipe, FirstCause& cause, Banners& banners, bool stopping) {
   std::array<char, 4096> buffer;
   const ssize_t n = read(pipe, buffer.data(), buffer.size());
   if (n <= 0) return n < 0 && (errno == EINTR || errno == EAGAIN);
   cause.add(buffer.data(), static_cast<size_t>(n));
-  std::fwrite(buffer.data(), 1, static_cast<size_t>(n), stderr);
+  std::fputs(banners.pass(buffer.data(), static_cast<size_t>(n), stopping).c_str(), stderr);
   return true;
 }
 
@@ -140,6 +141,7 @@ bool Supervisor::read_signal(pid_t child) {
 Supervised Supervisor::run(const LaunchCommand& command) {
   Pipe errors;
   FirstCause cause;
+  Banners banners;
   std::fflush(nullptr);
   const pid_t child = start(command, errors.writer());
   errors.close_writer();
@@ -150,7 +152,7 @@ Supervised Supervisor::run(const LaunchCommand& command) {
     pollfd files[] = {{signal_file_, POLLIN, 0}, {open ? errors.reader() : -1, POLLIN, 0}};
     poll(files, 2, static_cast<int>(repeat_every.count()));
     while (read_signal(child)) asked = Clock::now();
-    if (files[1].revents) open = pass_on(errors.reader(), cause);
+    if (files[1].revents) open = pass_on(errors.reader(), cause, banners, stop_signal_ != 0);
     if (waitpid(child, &status, WNOHANG) == child) break;
     if (stop_signal_ && Clock::now() - asked >= repeat_every) {
       ask_to_stop(child);
@@ -160,7 +162,8 @@ Supervised Supervisor::run(const LaunchCommand& command) {
   // What it said last. A rank that outlives it would hold the pipe open, so nobody waits for its end.
   fcntl(errors.reader(), F_SETFL, O_NONBLOCK);
   for (pollfd file{errors.reader(), POLLIN, 0}; open && poll(&file, 1, 100) > 0;)
-    open = pass_on(errors.reader(), cause);
+    open = pass_on(errors.reader(), cause, banners, stop_signal_ != 0);
+  std::fputs(banners.rest().c_str(), stderr);
   std::fflush(stderr);
   Supervised result;
   result.attempt.status = status_of(status);

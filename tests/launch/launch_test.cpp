@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "launch/banners.h"
 #include "launch/commands.h"
 #include "launch/first_cause.h"
 #include "launch/hosts.h"
@@ -281,6 +282,27 @@ TEST(RestartPolicy, WhatIsNoFailureIsPassedOn) {
   EXPECT_EQ(status(1), -1);          // started again
   EXPECT_EQ(status(137), -1);
   EXPECT_EQ(RestartPolicy(0, 1s, -1).after({1, 0, false, 100}).restart, false);
+}
+
+TEST(Banners, OnlyNoticesOfAStatusGoAndOnlyWhileStopping) {
+  const std::string dashes = std::string(74, '-') + "\n";
+  const std::string notice =
+      dashes + "mpirun detected that one or more processes exited with non-zero status, thus\n" + dashes;
+  const std::string other = dashes + "There are not enough slots available\n" + dashes;
+  const std::string text = "step 1\n" + notice + "saved\n" + other + "no end";
+  for (const size_t piece : {1, 7, 1000}) {
+    const auto shown = [&](bool stopping) {
+      Banners banners;
+      std::string all;
+      for (size_t i = 0; i < text.size(); i += piece)
+        all += banners.pass(text.data() + i, std::min(piece, text.size() - i), stopping);
+      return all + banners.rest();
+    };
+    EXPECT_EQ(shown(false), text) << piece;
+    EXPECT_EQ(shown(true), "step 1\nsaved\n" + other + "no end") << piece;
+  }
+  Banners banners;
+  EXPECT_EQ(banners.pass("step 2 ", 7, true), "step 2 ");  // a line without its end is shown
 }
 
 TEST(FirstCause, IsWhatMpirunSawFirst) {
