@@ -30,12 +30,12 @@ bool make_new(const std::string& path, const std::string& content) {
 }
 
 /// Whoever makes the file writes it a moment later.
-std::optional<FirstCause> read_cause(const std::string& path) {
+std::optional<EndCause> read_cause(const std::string& path) {
   for (int tries = 0; tries < 50; ++tries) {
     std::ifstream in(path);
     const auto json = nlohmann::json::parse(in, nullptr, false);
     if (json.is_object())
-      return FirstCause{json.value("rank", 0), json.value("status", 1), json.value("text", std::string())};
+      return EndCause{json.value("rank", 0), json.value("status", 1), json.value("text", std::string())};
     std::this_thread::sleep_for(20ms);
   }
   return std::nullopt;
@@ -73,7 +73,7 @@ void Watchdog::use_folder(const std::string& folder, const std::string& run) {
   folder_ = {folder, run};
 }
 
-FirstCause Watchdog::claim(const FirstCause& mine) {
+EndCause Watchdog::claim(const EndCause& mine) {
   Folder folder;
   {
     const std::lock_guard lock(mutex_);
@@ -85,7 +85,7 @@ FirstCause Watchdog::claim(const FirstCause& mine) {
   // Without the lock: a file system may take its time, or for ever.
   const nlohmann::json cause{{"rank", mine.rank}, {"status", mine.status}, {"text", mine.text}};
   const std::string end = folder.path("end");
-  FirstCause first = mine;
+  EndCause first = mine;
   if (!make_new(end, cause.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) && exists(end))
     first = read_cause(end).value_or(mine);
   make_new(folder.path("alarm"), "");
@@ -260,7 +260,7 @@ bool Watchdog::end_job(const Folder& folder, const std::vector<RankRecord>& reco
   if (!folder.dir.empty())
     text += fmt::format("\nthe latest operations of every rank: {}/collectives-rank-*.jsonl", folder.dir);
   const int first = own_rank();
-  const FirstCause cause = folder.dir.empty() ? FirstCause{first, 1, text} : claim({first, 1, text});
+  const EndCause cause = folder.dir.empty() ? EndCause{first, 1, text} : claim({first, 1, text});
   if (cause.text != text) text = fmt::format("first cause: {}\nafter that, {}", cause.text, text);
   options_.end(text, cause.status);
   return false;

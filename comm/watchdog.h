@@ -17,7 +17,7 @@
 namespace triax {
 
 /// What the ranks of a job that is ending by a failure agree on without messages: who was first.
-struct FirstCause {
+struct EndCause {
   int rank = 0;
   int status = 1;    ///< the exit status of the job
   std::string text;  ///< "rank 3: ..."
@@ -68,7 +68,7 @@ class Watchdog {
 
   /// Of a failure of this process: notes it as the job's first cause, unless there is one already. Returns
   /// the first cause.
-  FirstCause claim(const FirstCause& mine);
+  EndCause claim(const EndCause& mine);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -111,7 +111,7 @@ class Watchdog {
   bool stop_ = false;
   std::map<int, Seat> seats_;
   Folder folder_;
-  std::optional<FirstCause> first_;
+  std::optional<EndCause> first_;
 
   // The thread's own, and its fuses'.
   std::atomic<int64_t> inquiry_ = 0;  // the last one that was asked or answered

@@ -174,7 +174,7 @@ class MpiRank {
  private:
   // Does not return where MPI still works.
   int fail(const std::string& text, int status) {
-    const FirstCause first = watchdog_->claim({world_->rank(), status, text});
+    const EndCause first = watchdog_->claim({world_->rank(), status, text});
     const Fuse fuse(time_to_end, [&] {
       mpi_->kill_host(/*all=*/true);
       _exit(status);

@@ -177,7 +177,7 @@ TEST_F(WatchdogTest, AgreesOnTheFirstOfTwoCauses) {
   one.use_folder(dir_, "run3");
   two.use_folder(dir_, "run3");
   EXPECT_EQ(two.claim({1, 2, "rank 1: out of paper"}).rank, 1);
-  const FirstCause first = one.claim({0, 1, "rank 0: out of ink"});
+  const EndCause first = one.claim({0, 1, "rank 0: out of ink"});
   EXPECT_EQ(first.rank, 1);
   EXPECT_EQ(first.status, 2);
   EXPECT_EQ(first.text, "rank 1: out of paper");
