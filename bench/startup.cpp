@@ -141,6 +141,12 @@ void fit(StartupPhase& phase, const std::vector<int>& ranks) {
 }
 
 void bench_startup(std::ostream& out, const StartupOptions& options) {
+  int rank = 0, launched = 0;
+  if (started_by_mpi(&rank, &launched))
+    fail_usage(
+        "bench startup starts threads of one process, and a launcher started {}; what its processes take is "
+        "in the summary.json of any job",
+        launched);
   std::vector<double> totals;
   const std::vector<StartupPhase> phases = measure(options, totals);
   if (!options.json) return print(out, options, phases, totals);

@@ -107,6 +107,16 @@ std::string charts_html(const RunPage& page) {
                     "seconds, rank 0",
                     {{"computation", computation}, {"waiting for messages", communication}}});
   charts.back().stacked = true;
+  const Curve *slowest = curve_of(run, "compute_seconds_max"),
+              *middle = curve_of(run, "compute_seconds_median");
+  if (slowest && middle)
+    charts.push_back({"Ranks' computing",
+                      "seconds a step, by windows",
+                      {{"slowest rank", *slowest, true}, {"rank in the middle", *middle, true}},
+                      true});
+  if (const Curve* which = curve_of(run, "slowest_rank"))
+    charts.push_back(
+        {"Slowest rank", "its number; one that stays is a straggler", {{"rank", *which, true}}, true});
   // What other parts of the program measure now and then.
   static const std::set<std::string> drawn{"step",
                                            "loss",
@@ -116,6 +126,11 @@ std::string charts_html(const RunPage& page) {
                                            "tokens",
                                            "consumed_samples",
                                            "step_seconds",
+                                           "gradient_noise_trace",
+                                           "gradient_norm_squared",
+                                           "slowest_rank",
+                                           "compute_seconds_max",
+                                           "compute_seconds_median",
                                            "tokens_per_second",
                                            "tflops",
                                            "exposed_seconds",

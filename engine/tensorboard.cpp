@@ -179,6 +179,10 @@ void TensorBoardFile::append(const StepMetrics& m) {
   put_scalar(summary, "time/step_seconds", m.step_seconds);
   put_scalar(summary, "time/communication_exposed_seconds", m.exposed_seconds);
   put_scalar(summary, "time/communication_hidden_seconds", m.hidden_seconds);
+  if (m.slowest_rank) {
+    put_scalar(summary, "time/compute_seconds_max", m.compute_seconds_max);
+    put_scalar(summary, "time/compute_seconds_median", m.compute_seconds_median);
+  }
   put_scalar(summary, "memory/peak_bytes", static_cast<double>(m.peak_bytes));
   std::string event = event_head(m.step);
   put_bytes(event, 5, summary);

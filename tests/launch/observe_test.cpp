@@ -66,6 +66,15 @@ TEST_F(ObserveTest, ATracedSaveIsInTheTraceOfItsStepWithAllRanks) {
   EXPECT_GT(written_end, step_end);
 }
 
+TEST_F(ObserveTest, StepsToTraceThatNeverComeAreRefused) {
+  EXPECT_EQ(triax("run", "--set logging.trace_steps=[2]"), 2);
+  EXPECT_NE(output("run").find("trace_steps can be [], or trace true"), std::string::npos) << output("run");
+  EXPECT_EQ(triax("run", "--set logging.trace=true --set logging.trace_steps=[2,7]"), 2);
+  EXPECT_NE(output("run").find("logging.trace_steps: 7 is after the last step; its steps can be 1 to 6"),
+            std::string::npos)
+      << output("run");
+}
+
 TEST_F(ObserveTest, TheSummaryHoldsPlanAndMeasureOfEachStage) {
   ASSERT_EQ(triax("run", ""), 0) << output("run");
   const Json summary = json(dir_ / "run/summary.json");
@@ -135,8 +144,7 @@ TEST_F(ObserveTest, QuietSaysNothingAndVerboseSaysWhatRanksSay) {
   ASSERT_EQ(triax("loud", two + "-v"), 0);
   const std::string loud = output("loud");
   EXPECT_NE(loud.find(" computing, "), std::string::npos) << loud;
-  EXPECT_NE(loud.find("triax: rank 1: a save in the background has begun"), std::string::npos)
-      << loud;
+  EXPECT_NE(loud.find("triax: rank 1: a save in the background has begun"), std::string::npos) << loud;
   EXPECT_EQ(loud.find('\x1b'), std::string::npos) << "plain in a pipe";
   EXPECT_EQ(triax("both", two + "-v -q"), 2);
 }
