@@ -20,7 +20,8 @@ struct Log::Impl {
   spdlog::logger logger;
 };
 
-Log::Log(const std::string& path, int rank, bool verbose) : rank_(rank), verbose_(verbose) {
+Log::Log(const std::string& path, int rank, bool verbose, bool quiet)
+    : rank_(rank), verbose_(verbose), quiet_(quiet) {
   try {
     impl_ = std::make_unique<Impl>(path);
   } catch (const spdlog::spdlog_ex& error) {
@@ -39,6 +40,7 @@ void Log::write(Level level, const std::string& text) {
                     step + ": " + text);
   // One call each, so that lines of several ranks don't mix.
   if (level == Level::console && rank_ == 0) {
+    if (quiet_) return;
     std::fputs((text + "\n").c_str(), stdout);
     std::fflush(stdout);
   } else if (level == Level::warning || level == Level::error || (verbose_ && level != Level::noted_error)) {

@@ -15,8 +15,8 @@ namespace triax {
 class Log {
  public:
   /// Appends to `path`, whose folder exists; a fault when it can't be written. `verbose`: the console gets
-  /// everything, on standard error and with the rank.
-  Log(const std::string& path, int rank, bool verbose = false);
+  /// everything, on standard error and with the rank. `quiet`: of what is not a warning or an error, nothing.
+  Log(const std::string& path, int rank, bool verbose = false, bool quiet = false);
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -58,7 +58,7 @@ class Log {
   struct Impl;
   std::unique_ptr<Impl> impl_;
   int rank_;
-  bool verbose_;
+  bool verbose_, quiet_;
   int64_t step_ = 0;
 };
 

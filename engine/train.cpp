@@ -53,7 +53,7 @@ class Run {
         one_host_(local_size == world.size()),
         startup_(request.started, "program and ranks"),
         folder_(config, world),
-        log_(folder_.log_path(world.rank()), world.rank(), request.verbose),
+        log_(folder_.log_path(world.rank()), world.rank(), request.verbose, request.quiet),
         starting_(tell_watchdog()),
         device_(startup_.timed("run folder",
                                [&] { return make_cpu_device(compute_threads(config, local_size)); })),

@@ -141,6 +141,8 @@ TEST_F(ObserveTest, QuietSaysNothingAndVerboseSaysWhatRanksSay) {
   const std::string two = "--set parallel.pipeline=1 --set parallel.data=1 --set training.steps=4 ";
   ASSERT_EQ(triax("quiet", two + "--quiet"), 0);
   EXPECT_EQ(output("quiet"), "");
+  ASSERT_EQ(triax("quiet", two + "--quiet --set training.steps=5"), 0);  // resumed, with a changed key
+  EXPECT_EQ(output("quiet"), "");
   ASSERT_EQ(triax("loud", two + "-v"), 0);
   const std::string loud = output("loud");
   EXPECT_NE(loud.find(" computing, "), std::string::npos) << loud;
