@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/fields.h"
 #include "engine/legal.h"
+#include "engine/pretrained.h"
 
 namespace triax {
 
@@ -23,8 +24,29 @@ CheckpointInfo newest_checkpoint(const std::string& path) {
     looked += "\n  " + dir.string();
   }
   fail_usage(
-      "no complete checkpoint at {}; give a run's folder, its checkpoints folder or one checkpoint{}{}", path,
-      looked.empty() ? "" : "; looked in", looked);
+      "no complete checkpoint at {}; give a run's folder, its checkpoints folder, one checkpoint or a folder "
+      "of "
+      "Hugging Face{}{}",
+      path, looked.empty() ? "" : "; looked in", looked);
+}
+
+// The longest windows that an evaluation takes by itself: what a long model remembers would be paid for by
+// each.
+constexpr int64_t usual_window = 1024;
+
+ModelSource pretrained_source(const std::string& path) {
+  ModelSource source;
+  source.folder = path;
+  source.config.model = PretrainedFolder(path).model();
+  source.config.training.sequence_length =
+      std::min(source.config.model.max_position_embeddings, usual_window);
+  source.config.training.micro_batch_size = 1;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (fs::exists(fs::path(path) / name)) {
+      source.config.data.tokenizer = path;
+      break;
+    }
+  return source;
 }
 
 constexpr const char* settable[] = {
@@ -75,11 +97,13 @@ void resolve_grid(ParallelConfig& p, const std::vector<std::string>& sets, int a
 }  // namespace
 
 std::string ModelSource::text() const {
+  if (!checkpoint) return folder + ", Hugging Face";
   return fmt::format("{}, step {}", folder, checkpoint->step);
 }
 
 ModelSource open_model(const std::string& path) {
   ModelSource source;
+  if (fs::exists(fs::path(path) / "config.json")) return pretrained_source(path);
   source.checkpoint = newest_checkpoint(path);
   source.folder = source.checkpoint->folder.string();
   source.config =
@@ -124,6 +148,7 @@ RunConfig inference_config(const ModelSource& source, const std::vector<std::str
 
 void load_weights(const ModelSource& source, Communicator& world, ParamStore& params,
                   const LoadOptions& options) {
+  if (!source.checkpoint) return load_pretrained(world, source.folder, source.config.model, params);
   const bool rounded = params.dtype() != DType::f32;
   std::vector<float> exact(rounded ? static_cast<size_t>(params.elements()) : 0);
   float* base = rounded ? exact.data() : params.weights().f32();

@@ -12,16 +12,18 @@ namespace triax {
 
 /// Where a trained model lies, for commands that use it without training it.
 struct ModelSource {
-  std::string folder;                        ///< of the checkpoint
-  RunConfig config;                          ///< the job that it comes from
-  std::optional<CheckpointInfo> checkpoint;  ///< its manifest
+  std::string folder;  ///< of the checkpoint, or of the Hugging Face model
+  RunConfig config;    ///< the job that it comes from; of a Hugging Face model its shape
+  std::optional<CheckpointInfo> checkpoint;  ///< its manifest; none: a Hugging Face model
 
-  /// "runs/demo/checkpoints/step-00000100, step 100".
+  /// "runs/demo/checkpoints/step-00000100, step 100", "models/gpt2, Hugging Face".
   std::string text() const;
 };
 
-/// What a path names: a run's folder or its checkpoints' folder (of both the newest complete checkpoint) or
-/// one checkpoint. Only the manifest is read. Usage error when there is none, saying where it looked.
+/// What a path names: a run's folder or its checkpoints' folder (of both the newest complete checkpoint), one
+/// checkpoint, or a folder of Hugging Face (config.json and safetensors; its tokenizer is taken, too, where
+/// it has one). No weight is read. Usage error when there is none, saying where it looked, or for a model
+/// that Triax does not compute.
 ModelSource open_model(const std::string& path);
 
 /// Which ranks a model that is not trained runs on.

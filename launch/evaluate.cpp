@@ -196,7 +196,8 @@ void add_evaluate(CLI::App& app, const Choose& choose) {
   CLI::App* command = app.add_subcommand("evaluate", "loss and perplexity of a trained model on files");
   const auto options = std::make_shared<Options>();
   command
-      ->add_option("CHECKPOINT", options->path, "a run's folder (its newest checkpoint), or one checkpoint")
+      ->add_option("CHECKPOINT", options->path,
+                   "a run's folder (its newest checkpoint), one checkpoint, or a folder of Hugging Face")
       ->required();
   command->add_option("FILE", options->files,
                       "text or tokens, as in data.train (default: the job's data.validation)");

@@ -232,7 +232,8 @@ void add_generate(CLI::App& app, const Choose& choose) {
   CLI::App* command = app.add_subcommand("generate", "continue a text with a trained model");
   const auto options = std::make_shared<Options>();
   command
-      ->add_option("CHECKPOINT", options->path, "a run's folder (its newest checkpoint), or one checkpoint")
+      ->add_option("CHECKPOINT", options->path,
+                   "a run's folder (its newest checkpoint), one checkpoint, or a folder of Hugging Face")
       ->required();
   CLI::Option_group* prompt = command->add_option_group("prompt");
   prompt->add_option("--prompt", options->prompt, "text to continue");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "job_runs.h"
+#include "support/python.h"
 
 namespace triax::test {
 namespace {
@@ -133,6 +134,37 @@ TEST_F(GenerateCommand, AnInterruptEndsTheTextWith130) {
   EXPECT_EQ(read("status"), "130\n") << read("stderr");
   EXPECT_EQ(read("text").back(), '\n');
   EXPECT_NE(read("stderr").find("ending with this token"), std::string::npos);
+}
+
+// Folders of Hugging Face: the tokens that transformers' generate() takes, and its losses window by window.
+using FullGenerate = GenerateCommand;
+
+TEST_F(FullGenerate, TransformersGeneratesAndScoresTheSame) {
+  std::string why;
+  const std::string python = python_with("torch transformers safetensors h5py numpy pyyaml", &why);
+  if (python.empty()) GTEST_SKIP() << why;
+  const std::string script = "HF_HUB_OFFLINE=1 " + python +
+                             " " TRIAX_SOURCE_DIR "/tests/launch/generated.py " + dir_.string() + " >" +
+                             (dir_ / "python.out").string() + " 2>&1";
+  ASSERT_EQ(std::system(script.c_str()), 0) << read("python.out");
+  const auto expected = nlohmann::json::parse(read("expected.json"));
+  ASSERT_GE(expected.size(), 5u);
+  for (const auto& [kind, theirs] : expected.items()) {
+    std::string prompt;
+    for (const int id : theirs["prompt"]) prompt += (prompt.empty() ? "" : ",") + std::to_string(id);
+    for (const std::string grid : {"", " --ranks 2", " --ranks 4 --set parallel.pipeline=2"}) {
+      const auto ours = nlohmann::json::parse(out("generate " + kind + "/model --prompt-ids " + prompt +
+                                                  " --tokens 20 --temperature 0 --json" + grid));
+      std::vector<int> ids = theirs["prompt"];
+      for (const int id : ours["samples"][0]["ids"]) ids.push_back(id);
+      EXPECT_EQ(nlohmann::json(ids), theirs["ids"]) << kind << grid;
+    }
+    const auto loss = nlohmann::json::parse(
+        out("evaluate " + kind + "/model text.txt --json --stride 6 --set training.sequence_length=16"));
+    EXPECT_NEAR(loss["total"]["loss"].get<double>() / theirs["loss"].get<double>(), 1, 1e-5)
+        << kind << errors_;
+    EXPECT_EQ(loss["total"]["tokens"], 102);
+  }
 }
 
 }  // namespace
