@@ -118,7 +118,7 @@ std::vector<MemoryLine> InferenceModel::memory() const {
           {"kv cache", cache_.bytes()},
           {"messages", messages_.bytes()},
           {"inputs", inputs_.bytes()},
-          {"scratch", scratch_.high_water()}};
+          {"scratch", std::max(scratch_.capacity(), scratch_.high_water())}};  // the latter while planning
 }
 
 size_t InferenceModel::peak_bytes() const {
