@@ -106,7 +106,7 @@ TEST_F(TokenizeCommand, ATokenizerIsTrainedAndUsed) {
 
 // Killed at random moments and repeated: the same bytes as without.
 TEST_F(TokenizeCommand, KilledAndRepeatedGivesTheSameBytes) {
-  write_lines("a.jsonl", 12);
+  write_lines("a.jsonl", 5);
   const auto arguments = [&](const std::string& output) {
     return std::vector<std::string>{"a.jsonl", "--tokenizer", tokenizer, "--output",
                                     output,    "--workers",   "1"};
@@ -165,7 +165,7 @@ TEST_F(TokenizeCommand, ThePagesExamplesRun) {
   {
     std::ofstream text(dir_ / "corpus.txt");
     std::mt19937 random(9);
-    for (int word = 0; word < 60000; ++word) {
+    for (int word = 0; word < 25000; ++word) {
       for (int letters = 2 + static_cast<int>(random() % 6); letters > 0; --letters)
         text << static_cast<char>('a' + random() % 26);
       text << (word % 8 ? " " : "\n");
