@@ -39,7 +39,7 @@ std::vector<std::string> framed(const std::string& path, size_t width = 1) {
 
 std::vector<int32_t> numbers(const std::string& bytes) {
   std::vector<int32_t> ids(bytes.size() / 4);
-  std::memcpy(ids.data(), bytes.data(), bytes.size());
+  if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
   return ids;
 }
 
