@@ -52,7 +52,7 @@ std::shared_ptr<const TokenSource> open_file(const std::string& path, const Subj
   const bool text = std::filesystem::path(path).extension() == ".txt";
   std::shared_ptr<const TokenSource> file;
   if (!text || is_bytes(tokenizer)) {
-    file = open_tokens(path);
+    file = open_tokens(path, {tokenizer, subject.config.data.json_key});  // JSON lines as bytes only
   } else {
     if (!subject.request.tokenizer) fail_usage("{} is text: {}", path, subject.no_bytes);
     file = tokenised_text(path, *subject.request.tokenizer);
