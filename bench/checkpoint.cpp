@@ -70,6 +70,7 @@ class State {
   std::vector<StatePiece> pieces(int rank) {
     const int64_t first = shape_[0] * rank / ranks_, end = shape_[0] * (rank + 1) / ranks_;
     std::vector<StatePiece> list;
+    list.reserve(tensors);
     for (int t = 0; t < tensors; ++t)
       list.push_back({StateKind::weight, fmt::format("matrix.{}", t), shape_,
                       Box{{first, 0}, {end - first, columns}},

@@ -83,7 +83,7 @@ double prediction(const std::vector<TensorParallelPoint>& points, const TensorPa
 std::string plotted(double measured, double predicted) {
   constexpr int width = 48;
   const auto column = [](double value) {
-    return static_cast<int>(std::clamp((std::log10(value) + 3) / 4, 0.0, 1.0) * (width - 1) + 0.5);
+    return static_cast<int>(std::lround(std::clamp((std::log10(value) + 3) / 4, 0.0, 1.0) * (width - 1)));
   };
   std::string line(width, ' ');
   for (int decade = 0; decade <= 4; ++decade) line[static_cast<size_t>(decade * (width - 1) / 4)] = '.';

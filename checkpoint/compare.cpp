@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -47,7 +47,7 @@ Difference compare(TensorReader& a, TensorReader& b, const TensorRecord& in_a, c
     for (int64_t i = 0; i < end - begin; ++i) {
       const float y = other[static_cast<size_t>(i)];
       squares += static_cast<double>(x[i]) * x[i];
-      if (std::memcmp(&x[i], &y, sizeof y) == 0) continue;
+      if (std::bit_cast<uint32_t>(x[i]) == std::bit_cast<uint32_t>(y)) continue;
       ++d.different;
       const double gap = std::abs(static_cast<double>(x[i]) - y);
       difference_squares += gap * gap;

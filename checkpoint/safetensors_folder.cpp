@@ -68,6 +68,7 @@ void SafeTensorsFolder::add(const SafeTensorsFile& file) {
 
 std::vector<std::string> SafeTensorsFolder::names() const {
   std::vector<std::string> out;
+  out.reserve(places_.size());
   for (const auto& [name, place] : places_) out.push_back(name);
   return out;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 
 namespace triax {
@@ -78,13 +79,13 @@ class Analysis {
 
   // What `r` has called in that group under that number: the collective, or the other side of a message.
   static const Call* find(const RankRecord& r, const Call& call, int peer) {
-    for (auto it = r.calls.rbegin(); it != r.calls.rend(); ++it) {
-      if (it->sequence != call.sequence || it->group->name != call.group->name ||
-          it->group->members != call.group->members)
+    for (const Call& other : std::views::reverse(r.calls)) {
+      if (other.sequence != call.sequence || other.group->name != call.group->name ||
+          other.group->members != call.group->members)
         continue;
-      if (!is_message(call.op) && !is_message(it->op)) return &*it;
+      if (!is_message(call.op) && !is_message(other.op)) return &other;
       const CommOp counterpart = call.op == CommOp::send ? CommOp::recv : CommOp::send;
-      if (is_message(call.op) && it->op == counterpart && it->detail == peer) return &*it;
+      if (is_message(call.op) && other.op == counterpart && other.detail == peer) return &other;
     }
     return nullptr;
   }

@@ -111,7 +111,8 @@ class Job {
     std::ifstream in(state_path());
     const Json state = in ? Json::parse(in, nullptr, false) : Json();
     if (!state.is_object() || state.value("identity", Json()) != identity_) return;
-    const Json &at = state["at"], &written = state["written"];
+    const Json& at = state["at"];
+    const Json& written = state["written"];
     from_ = {at["input"], at["offset"], at["line"]};
     written_ = {written["tokens"], written["documents"], written["open_document"]};
     complete_ = state["complete"];

@@ -21,6 +21,7 @@ std::vector<ActionTimes> times_of_parts(const RunConfig& config) {
   for (const PartWork& w : work) forward += w.layers + 3 * w.head;
   const double scale = p.pipeline / forward;
   std::vector<ActionTimes> times;
+  times.reserve(work.size());
   for (const PartWork& w : work)
     times.push_back({(w.layers + 3 * w.head) * scale, (full ? 3 : 1) * w.layers * scale,
                      (full ? 0 : 1) * w.layers * scale, 0});

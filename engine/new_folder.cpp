@@ -10,7 +10,7 @@ namespace triax {
 
 namespace fs = std::filesystem;
 
-NewFolder::NewFolder(fs::path place, const std::string& mark, bool force)
+NewFolder::NewFolder(const fs::path& place, const std::string& mark, bool force)
     : place_(fs::absolute(place / "").lexically_normal().parent_path()) {
   std::error_code error;
   if (fs::exists(place_, error) && !(fs::is_directory(place_, error) && fs::is_empty(place_, error))) {

@@ -11,7 +11,7 @@ class NewFolder {
  public:
   /// Throws Error(usage) when `place` is there and not empty, unless `force` and it is a folder that holds
   /// `mark`: that one is replaced at commit().
-  NewFolder(std::filesystem::path place, const std::string& mark, bool force);
+  NewFolder(const std::filesystem::path& place, const std::string& mark, bool force);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

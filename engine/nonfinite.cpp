@@ -221,6 +221,7 @@ NonfiniteReport Search::agree() {
   std::string text;
   if (world.rank() == 0) {
     std::vector<Json> ranks;
+    ranks.reserve(all.size());
     for (const std::string& one : all) ranks.push_back(Json::parse(one));
     Json report{{"in_weights", false}, {"text", ""}};
     const auto add = [&](Kind kind) {

@@ -253,7 +253,8 @@ std::array<uint64_t, 2> Comparison::over_both(const Json& first,
   std::array<int64_t, 4> halves{};
   for (size_t i = 0; i < entries().size(); ++i) {
     const int copy = copy_of(first[1]);
-    if (!owns(entries()[i]) || entries()[i].spec.name != name || to_string(entries()[i].box) != first[2])
+    if (!owns(entries()[i]) || entries()[i].spec.name != name ||
+        to_string(entries()[i].box) != first[2].get<std::string>())
       continue;
     for (size_t side = 0; side < 2; ++side) {
       if (copy != first[3 + side].get<int>()) continue;
@@ -278,7 +279,7 @@ std::string Comparison::first_difference(const Json& first) const {
   Box box;
   for (const auto& entry : entries())
     if (owns(entry) && entry.spec.name == specs[first[0].get<size_t>()].name &&
-        to_string(entry.box) == first[2])
+        to_string(entry.box) == first[2].get<std::string>())
       size = entry.box.numel(), box = entry.box;
   world_.all_reduce(Tensor::of(&size, {1}), Tensor::of(&size, {1}), ReduceOp::max).wait();
   int64_t begin = 0, end = size;

@@ -133,7 +133,7 @@ std::optional<RunConfig> largest_model(const RunConfig& job, const DeviceModel& 
 
 ClusterConfig cluster_of(const RunConfig& job, int ranks) {
   if (job.parallel.cluster.empty()) return this_host(ranks);
-  const ClusterConfig cluster = load_cluster(job.parallel.cluster);
+  ClusterConfig cluster = load_cluster(job.parallel.cluster);
   if (cluster.nodes && int64_t{cluster.nodes} * cluster.ranks_per_node < ranks)
     fail_usage("{} ranks are more than the {} nodes of {} ranks of {}; ranks can be at most {}", ranks,
                cluster.nodes, cluster.ranks_per_node, job.parallel.cluster,

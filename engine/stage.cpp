@@ -45,6 +45,8 @@ void Stage::commit() {
   incoming_gradient_ = messages_[message_index_[4]];
 }
 
+Stage::Outbox::~Outbox() noexcept = default;
+
 Tensor Stage::Outbox::take() {
   pending[next].wait();
   return buffer[next];

@@ -70,7 +70,7 @@ class Stage final : public StageOperations {
     int next = 0;
     // finish() has waited, or an exception is on its way and the messages are abandoned: nothing can throw
     // here.
-    ~Outbox() noexcept {}
+    ~Outbox() noexcept;
     /// A buffer whose message is done.
     Tensor take();
     void sent(Pending pending);

@@ -30,6 +30,7 @@ std::chrono::steady_clock::time_point process_start() {
 
 nlohmann::json StartupClock::over_ranks(Communicator& world) const {
   std::vector<int64_t> mine;  // nanoseconds
+  mine.reserve(phases_.size() + 1);
   for (const auto& [name, seconds] : phases_) mine.push_back(static_cast<int64_t>(1e9 * seconds));
   mine.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(at_ - begin_).count());
   std::vector<int64_t> longest(mine.size()), sum(mine.size());

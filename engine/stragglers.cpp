@@ -33,6 +33,7 @@ std::vector<RankTimes> share_times(Communicator& world, const RankTimes& mine) {
 TimesSummary summary_of(const std::vector<RankTimes>& times) {
   TimesSummary summary;
   std::vector<double> compute;
+  compute.reserve(times.size());
   for (const RankTimes& t : times) compute.push_back(t.compute);
   const auto slowest = std::max_element(compute.begin(), compute.end());
   summary.slowest_rank = static_cast<int>(slowest - compute.begin());
@@ -70,6 +71,7 @@ std::vector<StragglerWatch::Finding> StragglerWatch::add(const std::vector<RankT
 
 std::vector<int> stages_of(const Grid& grid) {
   std::vector<int> stages;
+  stages.reserve(static_cast<size_t>(grid.size()));
   for (int r = 0; r < grid.size(); ++r) stages.push_back(grid.coordinate(r, "pp"));
   return stages;
 }

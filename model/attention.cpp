@@ -31,7 +31,7 @@ RopeStretch stretch_of(const RopeScaling& scaling) {
 
 }  // namespace
 
-Attention::Attention(std::string name, const ModelConfig& model)
+Attention::Attention(const std::string& name, const ModelConfig& model)
     : name_(name),
       heads_(model.num_attention_heads),
       kv_heads_(model.num_key_value_heads),

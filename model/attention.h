@@ -15,7 +15,7 @@ namespace triax {
 class Attention {
  public:
   /// `name`: "layers.0.attention".
-  Attention(std::string name, const ModelConfig& model);
+  Attention(const std::string& name, const ModelConfig& model);
   void declare(ParamStore& params, int tensor);
   void plan(Placement& slot, const ActivationShape& shape);
   /// This rank's keys and values, as AttentionCached lays them out; copies of heads included.

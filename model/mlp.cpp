@@ -15,7 +15,7 @@ std::vector<Projection> projections(const std::string& name, const ModelConfig& 
 
 }  // namespace
 
-Mlp::Mlp(std::string name, const ModelConfig& model)
+Mlp::Mlp(const std::string& name, const ModelConfig& model)
     : gated_(model.architecture == Architecture::llama),
       width_(model.intermediate_size),
       up_(projections(name, model, gated_), model.hidden_size, !gated_,

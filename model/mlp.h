@@ -15,7 +15,7 @@ namespace triax {
 class Mlp {
  public:
   /// `name`: "layers.0.mlp".
-  Mlp(std::string name, const ModelConfig& model);
+  Mlp(const std::string& name, const ModelConfig& model);
   void declare(ParamStore& params, int tensor);
   void plan(Placement& slot, const ActivationShape& shape);
 
