@@ -147,8 +147,17 @@ class Reader {
       m.num_key_value_heads = number<int64_t>("num_key_value_heads");
     m.rms_norm_eps = number<double>("rms_norm_eps");
     m.rope_theta = number<double>("rope_theta");
+    const auto given = [this](const char* key) { return config_.contains(key) && !config_[key].is_null(); };
+    if (given("rope_scaling") && given("rope_parameters") &&
+        config_["rope_scaling"] != config_["rope_parameters"])
+      problem("rope_scaling and rope_parameters say different things; leave one of them out");
+    if (given("rope_theta") && given("rope_parameters") &&
+        config_["rope_parameters"].contains("rope_theta") &&
+        config_["rope_parameters"]["rope_theta"] != config_["rope_theta"])
+      problem("rope_theta: {} is not rope_parameters.rope_theta: {}; leave one of them out",
+              config_["rope_theta"].dump(), config_["rope_parameters"]["rope_theta"].dump());
     for (const char* key : {"rope_scaling", "rope_parameters"})
-      if (config_.contains(key) && !config_[key].is_null()) rope(key, config_[key]);
+      if (given(key)) rope(key, config_[key]);
   }
 
   // transformers 4 has rope_scaling beside rope_theta, 5 has rope_parameters with rope_theta in it.

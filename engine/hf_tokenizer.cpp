@@ -135,6 +135,11 @@ HfTokenizer hf_tokenizer(const RunConfig& job) {
     else
       copy_files(*tokenizer, out);
     describe(job, *tokenizer, bytes, out);
+    if (out.files.count("tokenizer.model"))
+      out.note =
+          "transformers' LlamaTokenizer cuts text that begins with a space or has several in a row otherwise "
+          "than SentencePiece, with which this model was trained; use the sentencepiece package for such "
+          "text";
   } catch (const Error& error) {
     out = {};
     out.note = fmt::format("no tokenizer's files were written: data.tokenizer: {}", error.what());

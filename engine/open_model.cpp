@@ -6,6 +6,7 @@
 #include "core/bf16.h"
 #include "core/error.h"
 #include "core/fields.h"
+#include "data/tokenizer.h"
 #include "engine/legal.h"
 #include "engine/pretrained.h"
 
@@ -95,6 +96,16 @@ void resolve_grid(ParallelConfig& p, const std::vector<std::string>& sets, int a
 }
 
 }  // namespace
+
+std::string tokenizer_for(const ModelSource& source, const RunConfig& config, const std::string& wanted) {
+  if (!wanted.empty()) return wanted;
+  if (!source.checkpoint && is_bytes(config.data.tokenizer))
+    fail_usage(
+        "{} has no tokenizer.json or tokenizer.model, so no text can be given to it; name its tokenizer "
+        "(--tokenizer FILE, or bytes for a model of bytes), or give tokens",
+        source.folder);
+  return config.data.tokenizer;
+}
 
 std::string ModelSource::text() const {
   if (!checkpoint) return folder + ", Hugging Face";

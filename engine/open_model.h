@@ -26,6 +26,10 @@ struct ModelSource {
 /// that Triax does not compute.
 ModelSource open_model(const std::string& path);
 
+/// The tokenizer for a text that `source` is given: `wanted` where it is not empty, else the one of `config`.
+/// Usage error for a folder of Hugging Face that has none: its tokens are hardly bytes.
+std::string tokenizer_for(const ModelSource& source, const RunConfig& config, const std::string& wanted);
+
 /// Which ranks a model that is not trained runs on.
 struct InferenceRanks {
   int launched = 0;   ///< processes that mpirun or srun started; 0: none

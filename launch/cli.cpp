@@ -1,5 +1,7 @@
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <iostream>
 
@@ -168,7 +170,12 @@ class CommandLine {
 
 int run_command_line(int argc, char** argv, const AddCommands& more) {
   try {
-    return CommandLine(more).run(argc, argv);
+    const int status = CommandLine(more).run(argc, argv);
+    std::cout.flush();
+    // What was asked for and could not be written is no success.
+    if (status == exit_done && (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout))
+      fail("standard output can't be written: {}", std::strerror(errno));
+    return status;
   } catch (const Error& error) {
     const bool usage = error.kind() == ErrorKind::usage;
     std::fflush(stdout);

@@ -37,9 +37,8 @@ struct Subject {
 };
 
 std::shared_ptr<const Tokenizer> tokenizer_of(const Options& options, Subject& subject) {
-  const std::string& spec = options.tokenizer.empty() ? subject.config.data.tokenizer : options.tokenizer;
   try {
-    return open_tokenizer(spec);
+    return open_tokenizer(tokenizer_for(subject.source, subject.config, options.tokenizer));
   } catch (const Error& error) {
     if (!options.tokenizer.empty()) throw;
     subject.no_bytes = error.what();  // token files do without
@@ -49,12 +48,14 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const Options& options, Subject& s
 
 std::shared_ptr<const TokenSource> open_file(const std::string& path, const Subject& subject,
                                              const std::string& tokenizer) {
-  const bool text = std::filesystem::path(path).extension() == ".txt";
+  const auto extension = std::filesystem::path(path).extension();
+  const bool text = extension == ".txt";
+  if ((text || extension == ".jsonl") && !subject.request.tokenizer)
+    fail_usage("{} is text: {}", path, subject.no_bytes);
   std::shared_ptr<const TokenSource> file;
   if (!text || is_bytes(tokenizer)) {
     file = open_tokens(path, {tokenizer, subject.config.data.json_key});  // JSON lines as bytes only
   } else {
-    if (!subject.request.tokenizer) fail_usage("{} is text: {}", path, subject.no_bytes);
     file = tokenised_text(path, *subject.request.tokenizer);
   }
   if (file->tokens() < 2)

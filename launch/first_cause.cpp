@@ -8,6 +8,8 @@ bool has(const std::string& line, const char* text) {
   return line.find(text) != std::string::npos;
 }
 
+constexpr int most_error_lines = 12;
+
 bool from_srun(const std::string& line) {
   return line.rfind("srun: error: ", 0) == 0;
 }
@@ -47,7 +49,16 @@ void FirstCause::line(const std::string& line) {
   if (host_.empty() && lost_host_ && has(line, "Remote daemon:") && node != std::string::npos)
     host_ = "host " + line.substr(node + 9) + " does not answer any more";
   if (host_.empty() && line.rfind("srun: error: Node failure", 0) == 0) host_ = line;
-  if (error_.empty() && line.rfind("triax: error: ", 0) == 0) error_ = line.substr(14);
+  // An error may have several lines; what another one begins, or mpirun's own words, end it.
+  in_error_ = in_error_ && error_lines_ < most_error_lines && !line.empty() && line.rfind("triax", 0) != 0 &&
+              line.rfind("--", 0) != 0 && line.rfind('[', 0) != 0;
+  if (in_error_) {
+    error_ += "\n" + line;
+    ++error_lines_;
+  } else if (error_.empty() && line.rfind("triax: error: ", 0) == 0) {
+    error_ = line.substr(14);
+    in_error_ = true;
+  }
 }
 
 std::string FirstCause::text() const {

@@ -20,7 +20,8 @@ class FirstCause {
   void line(const std::string& line);
 
   std::string rest_, death_, host_, error_;
-  bool lost_host_ = false, started_ = true;
+  bool lost_host_ = false, started_ = true, in_error_ = false;
+  int error_lines_ = 1;
 };
 
 }  // namespace triax

@@ -77,8 +77,9 @@ class Console {
     if (!options_.text_alone) put(subject_.prompt);
   }
   static void put(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+    check(std::fflush(stdout) == 0 && written, "the text can't be written to standard output: {}",
+          std::strerror(errno));
   }
 
   const Options& options_;
@@ -143,7 +144,7 @@ void encode_prompt(const Options& options, Subject& subject) {
     subject.prompt = fmt::format("{}", fmt::join(options.prompt_ids, ","));
     return;
   }
-  const std::string spec = options.tokenizer.empty() ? subject.config.data.tokenizer : options.tokenizer;
+  const std::string spec = tokenizer_for(subject.source, subject.config, options.tokenizer);
   subject.tokenizer = open_tokenizer(spec);
   const Tokenizer& tokenizer = *subject.tokenizer;
   if (vocabulary < tokenizer.vocab_size())
@@ -243,6 +244,7 @@ void add_generate(CLI::App& app, const Choose& choose) {
       ->add_option("--prompt-ids", options->prompt_ids, "tokens to continue, 1,2,3; tokens are printed, too")
       ->delimiter(',');
   prompt->require_option(1);
+  command->add_option("--tokenizer", options->tokenizer, "over the job's data.tokenizer");
   add_sampling(*command, options->request);
   command
       ->add_option("--ranks", options->ranks,

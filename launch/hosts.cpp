@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -125,10 +126,8 @@ std::vector<Host> parse_hostfile(const std::string& text, const std::string& sou
 
 std::vector<Host> read_hostfile(const std::string& path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    fail_usage("the hostfile {} can't be read: {}", path, std::strerror(errno));
-  return parse_hostfile(text.str(), path);
+  if (!file) fail_usage("the hostfile {} can't be read: {}", path, std::strerror(errno));
+  return parse_hostfile({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()}, path);
 }
 
 std::vector<std::string> expand_hostlist(const std::string& list) {

@@ -67,7 +67,8 @@ void add_init(CLI::App& app, const Choose& choose) {
       "init", "write a commented job file for a published model, on the planner's best grid");
   const auto options = std::make_shared<InitOptions>();
   InitOptions& o = *options;
-  command->add_option("--for", o.draft.family, "family of models: gpt2, llama or qwen2")->capture_default_str();
+  command->add_option("--for", o.draft.family, "family of models: gpt2, llama or qwen2")
+      ->capture_default_str();
   command
       ->add_option("--size", o.draft.size,
                    "published size: 124m, 350m, 1b, 7b, 13b, 70b ...; a wrong one lists all")

@@ -152,6 +152,7 @@ std::vector<std::string> Launch::train_arguments(const RunConfig& config) const 
   if (resume_own_ && config_.checkpoint.resume == "never") set("checkpoint.resume=auto");
   if (o_.accept_changes) words.emplace_back("--accept-changes");
   if (o_.quiet) words.emplace_back("--quiet");
+  if (o_.verbose) words.emplace_back("--verbose");
   return words;
 }
 
@@ -346,6 +347,7 @@ std::vector<std::string> inner_line(const LaunchOptions& o) {
   for (const std::string& text : o.job.sets) add("--set", text);
   if (o.accept_changes) line.emplace_back("--accept-changes");
   if (o.quiet) line.emplace_back("--quiet");
+  if (o.verbose) line.emplace_back("--verbose");
   if (o.max_restarts > 0) add("--max-restarts", std::to_string(o.max_restarts));
   if (o.max_restarts > 0) add("--backoff", fmt::format("{:g}", o.backoff));
   if (o.elastic) line.emplace_back("--elastic");

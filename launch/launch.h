@@ -11,7 +11,7 @@ namespace triax {
 /// What `triax launch` is told.
 struct LaunchOptions {
   JobArguments job;
-  bool accept_changes = false, quiet = false;
+  bool accept_changes = false, quiet = false, verbose = false;
   std::string hosts, hostfile;
   StartOptions start;
   bool dry_run = false;

@@ -8,8 +8,15 @@ namespace triax {
 namespace {
 
 void add_places(CLI::App& command, LaunchOptions& o) {
-  CLI::Option* hosts = command.add_option("--hosts", o.hosts, "hosts and the ranks each takes: a:8,b:8");
-  command.add_option("--hostfile", o.hostfile, "file with a line per host: NAME slots=8")->excludes(hosts);
+  // An empty variable of a script must not start the job on this machine alone.
+  const auto named = [](const std::string& text) -> std::string {
+    return text.empty() ? "is empty; name hosts, as a:8,b:8, or leave it out" : "";
+  };
+  CLI::Option* hosts = command.add_option("--hosts", o.hosts, "hosts and the ranks each takes: a:8,b:8")
+                           ->check(CLI::Validator(named, "", ""));
+  command.add_option("--hostfile", o.hostfile, "file with a line per host: NAME slots=8")
+      ->excludes(hosts)
+      ->check(CLI::Validator(named, "", ""));
   command.add_option("--interfaces", o.start.interfaces,
                      "networks that MPI may use for TCP: eth0 or 10.0.0.0/16");
   command.add_option("--agent", o.start.agent, "program that runs a command on a host (default: ssh)");
@@ -86,7 +93,9 @@ void add_launch(CLI::App& app, const Choose& choose) {
   add_job(*command, options->job);
   command->add_flag("--accept-changes", options->accept_changes,
                     "resume although keys that change the mathematics differ");
-  command->add_flag("-q,--quiet", options->quiet, "no line per step");
+  CLI::Option* quiet = command->add_flag("-q,--quiet", options->quiet, "no line per step");
+  command->add_flag("-v,--verbose", options->verbose, "what ranks write to their logs, on standard error too")
+      ->excludes(quiet);
   add_places(*command, *options);
   add_failures(*command, *options);
   add_slurm(*command, *options);

@@ -132,14 +132,34 @@ std::string with_first_cause(const std::string& mine, const std::string& first) 
   return fmt::format("first cause: {}\nafter that, {}", first, mine);
 }
 
+/// What MPI does while no watchdog can ask others, at its start and its end, has ten times an operation's
+/// time as starting and saving have; then this process ends, and with it the job. Null without a limit.
+std::unique_ptr<Fuse> without_watchdog(const RunConfig& config, const char* what) {
+  if (config.logging.watchdog_seconds == 0) return nullptr;
+  int rank = 0, size = 0;
+  started_by_mpi(&rank, &size);
+  const double seconds = 10 * config.logging.watchdog_seconds;
+  return std::make_unique<Fuse>(std::chrono::milliseconds(std::llround(1000 * seconds)), [=] {
+    print_error(fmt::format(
+        "rank {}: MPI's {} takes longer than {:g} s, ten times logging.watchdog_seconds: another of the {} "
+        "processes was not started, is stopped or can't be reached; a rank without a line in logs/ is the "
+        "one",
+        rank, what, seconds, size));
+    std::fflush(nullptr);
+    _exit(exit_fault);
+  });
+}
+
+std::unique_ptr<MpiWorld> started_mpi(const RunConfig& config) {
+  const auto fuse = without_watchdog(config, "start");
+  return make_mpi_world(comm_options(config));
+}
+
 /// A rank that is a process.
 class MpiRank {
  public:
   MpiRank(const RunConfig& config, const StopFlag& stop)
-      : config_(config),
-        stop_(stop),
-        mpi_(make_mpi_world(comm_options(config))),
-        world_(mpi_->communicator()) {
+      : config_(config), stop_(stop), mpi_(started_mpi(config)), world_(mpi_->communicator()) {
     WatchdogOptions options = watchdog_options(config);
     options.words_on = [this](int rank) { return mpi_->words_on(rank); };
     options.end = [this, end = options.end](const std::string& report, int status) {
@@ -152,6 +172,15 @@ class MpiRank {
     watchdog_->watch(world_->rank(), world_->shared_recorder());
     crash_ = std::make_unique<CrashReport>(world_->size(), world_->rank());
   }
+  ~MpiRank() {
+    const auto fuse = without_watchdog(config_, "end");
+    crash_.reset();
+    watchdog_.reset();
+    world_.reset();
+    mpi_.reset();
+  }
+  MpiRank(const MpiRank&) = delete;
+  MpiRank& operator=(const MpiRank&) = delete;
 
   int run(const RankBody& body) {
     const CrashSeat seat(*crash_, world_->rank(), world_->recorder());

@@ -29,6 +29,7 @@ int launcher_status(const Attempt& attempt) {
   const int stopped = attempt.stop_signal == SIGINT ? exit_interrupted : exit_stopped;
   // The request met a process that did not listen yet: nothing was begun, nothing is lost.
   if (attempt.stop_signal && attempt.status == 128 + SIGUSR1) return stopped;
+  if (attempt.status == exit_no_program) return exit_usage;
   switch (attempt.status) {
     case exit_done:
     case exit_usage:

@@ -46,5 +46,7 @@ class RestartPolicy {
 /// The launcher's exit status for that of the ranks: 0, 2, 75 and 130 as they are, everything else a fault; a
 /// stop that came by SIGINT is 130.
 int launcher_status(const Attempt& attempt);
+/// Status of a command that could not be started, as a shell's: mpirun is not there, and will not be.
+inline constexpr int exit_no_program = 127;
 
 }  // namespace triax

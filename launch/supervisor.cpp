@@ -27,6 +27,8 @@ using std::chrono::milliseconds;
 
 // A stop request may come before the ranks are there to hear it, so it is repeated.
 constexpr milliseconds repeat_every{1000};
+// Ranks that do not listen yet would die of SIGUSR2.
+constexpr milliseconds time_to_listen{3000};
 
 int status_of(int wait_status) {
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
@@ -94,13 +96,17 @@ pid_t Supervisor::start(const LaunchCommand& command, int error_pipe) const {
   if (getppid() != parent) _exit(127);  // it died before the line above
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   std::signal(SIGPIPE, SIG_DFL);
+  std::signal(SIGUSR2, SIG_IGN);  // until mpirun listens; a save that is asked for is no reason to end
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, 0);  // in a group of its own it may not read the terminal
   dup2(error_pipe, 2);
   for (const std::string& variable : command.environment) putenv(const_cast<char*>(variable.c_str()));
   execvp(words[0], words.data());
-  dprintf(2, "triax: error: %s can't be started: %s\n", words[0], std::strerror(errno));
-  _exit(127);
+  dprintf(2,
+          "triax: error: %s can't be started: %s; install Open MPI (Debian: openmpi-bin), or name it with "
+          "--mpirun\n",
+          words[0], std::strerror(errno));
+  _exit(exit_no_program);
 }
 
 void Supervisor::ask_to_stop(pid_t child) {
@@ -124,7 +130,7 @@ bool Supervisor::read_signal(pid_t child) {
   if (signal == SIGCHLD) {
     child_ended_ = true;
   } else if (signal == SIGUSR2) {
-    if (child) kill(child, SIGUSR2);
+    save_asked_ = true;
   } else {
     at_once_ = at_once_ || (signal == SIGINT && stop_signal_ == SIGINT);
     if (signal == SIGINT)
@@ -146,7 +152,8 @@ Supervised Supervisor::run(const LaunchCommand& command) {
   const pid_t child = start(command, errors.writer());
   errors.close_writer();
   int status = 0;
-  auto asked = Clock::now();
+  const auto begun = Clock::now();
+  auto asked = begun;
   bool open = true;
   for (;;) {
     pollfd files[] = {{signal_file_, POLLIN, 0}, {open ? errors.reader() : -1, POLLIN, 0}};
@@ -154,6 +161,10 @@ Supervised Supervisor::run(const LaunchCommand& command) {
     while (read_signal(child)) asked = Clock::now();
     if (files[1].revents) open = pass_on(errors.reader(), cause, banners, stop_signal_ != 0);
     if (waitpid(child, &status, WNOHANG) == child) break;
+    if (save_asked_ && Clock::now() - begun >= time_to_listen) {
+      kill(child, SIGUSR2);
+      save_asked_ = false;
+    }
     if (stop_signal_ && Clock::now() - asked >= repeat_every) {
       ask_to_stop(child);
       asked = Clock::now();

@@ -57,6 +57,7 @@ class Supervisor {
   int signal_file_ = -1;
   int stop_signal_ = 0;
   bool at_once_ = false;
+  bool save_asked_ = false;  // by SIGUSR2, and not passed on yet
   bool child_ended_ = false;
 };
 

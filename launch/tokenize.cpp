@@ -88,7 +88,7 @@ int run_tokenize(TokenizeOptions options) {
   if (options.workers == 0)
     options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   StopFlag stop;
-  SignalWatch watch(stop);
+  SignalWatch watch(stop, "keeping what is done; the same command goes on");
   ProgressLine line;
   TokenizeProgress last;
   const bool done = tokenize(options, [&](const TokenizeProgress& p) {

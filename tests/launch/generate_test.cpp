@@ -160,7 +160,7 @@ TEST_F(FullGenerate, TransformersGeneratesAndScoresTheSame) {
       EXPECT_EQ(nlohmann::json(ids), theirs["ids"]) << kind << grid;
     }
     const auto loss = nlohmann::json::parse(
-        out("evaluate " + kind + "/model text.txt --json --stride 6 --set training.sequence_length=16"));
+        out("evaluate " + kind + "/model text.txt --tokenizer bytes --json --stride 6 --set training.sequence_length=16"));
     EXPECT_NEAR(loss["total"]["loss"].get<double>() / theirs["loss"].get<double>(), 1, 1e-5)
         << kind << errors_;
     EXPECT_EQ(loss["total"]["tokens"], 102);
