@@ -60,7 +60,7 @@ Places places_of(const LaunchOptions& o) {
 /// The job with as many ranks as --ranks says, else as its file says, else (with data: auto) as fit the
 /// hosts.
 RunConfig job_on(const LaunchOptions& o, const std::vector<Host>& hosts, int default_slots) {
-  const RunConfig one = load_job(o.job.files, o.job.sets, {0, o.job.ranks});
+  RunConfig one = load_job(o.job.files, o.job.sets, {0, o.job.ranks});
   if (o.job.ranks > 0 || hosts.empty()) return one;
   const int unit = world_size(one);
   for (int units = capacity(one, hosts, default_slots) / unit; units > 1; --units) {
@@ -157,8 +157,8 @@ std::vector<std::string> Launch::train_arguments(const RunConfig& config) const 
 }
 
 LaunchCommand Launch::command_for(const RunConfig& config, const std::vector<Host>& hosts) const {
-  const Placement placement =
-      hosts.empty() ? Placement{{{"localhost", world_size(config)}}} : place(config, hosts, node_.cores);
+  const RankPlacement placement =
+      hosts.empty() ? RankPlacement{{{"localhost", world_size(config)}}} : place(config, hosts, node_.cores);
   const RankProgram program{this_program(), train_arguments(config), config.training.threads > 0};
   if (!places_.slurm) return mpirun_command(o_.start, placement, node_, program);
   const std::string file = fmt::format("{}/slurm-hosts", config.output_dir);
@@ -302,7 +302,7 @@ int Launch::run(Supervisor& supervisor) {
   if (!places_.hosts.empty() && !o_.elastic)
     place(config_, places_.hosts, node_.cores);  // refused before anything
   RestartPolicy policy(o_.max_restarts, from_seconds(o_.backoff), progress_.newest());
-  for (int start = 0;; ++start) {
+  for (;;) {
     Supervised run;
     const Start next = next_start(supervisor);
     if (supervisor.stop_signal()) {

@@ -70,13 +70,13 @@ std::string to_shell(const LaunchCommand& command) {
   return line;
 }
 
-Binding binding_of(const StartOptions& options, const Placement& placement, const NodeTopology& node) {
+Binding binding_of(const StartOptions& options, const RankPlacement& placement, const NodeTopology& node) {
   Binding binding = choose_binding(node, placement.most());
   binding.bound = binding.bound && options.bind == BindChoice::automatic;
   return binding;
 }
 
-LaunchCommand mpirun_command(const StartOptions& options, const Placement& placement,
+LaunchCommand mpirun_command(const StartOptions& options, const RankPlacement& placement,
                              const NodeTopology& node, const RankProgram& program) {
   const Binding binding = binding_of(options, placement, node);
   Words words(options.mpirun);
@@ -105,8 +105,9 @@ LaunchCommand mpirun_command(const StartOptions& options, const Placement& place
   return {{}, words.take()};
 }
 
-LaunchCommand srun_command(const StartOptions& options, const Placement& placement, const NodeTopology& node,
-                           const RankProgram& program, const std::string& host_file) {
+LaunchCommand srun_command(const StartOptions& options, const RankPlacement& placement,
+                           const NodeTopology& node, const RankProgram& program,
+                           const std::string& host_file) {
   const Binding binding = binding_of(options, placement, node);
   LaunchCommand command;
   Words words(options.srun);
@@ -140,7 +141,7 @@ LaunchCommand srun_command(const StartOptions& options, const Placement& placeme
   return command;
 }
 
-std::string host_of_each_rank(const Placement& placement) {
+std::string host_of_each_rank(const RankPlacement& placement) {
   std::string lines;
   for (const Host& host : placement.hosts)
     for (int i = 0; i < host.slots; ++i) lines += host.name + "\n";

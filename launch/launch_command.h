@@ -44,20 +44,21 @@ std::string to_shell(const LaunchCommand& command);
 std::string shell_word(const std::string& word);
 
 /// Compute threads that each rank gets: the cores of a host divided by the ranks of the fullest one.
-Binding binding_of(const StartOptions& options, const Placement& placement, const NodeTopology& node);
+Binding binding_of(const StartOptions& options, const RankPlacement& placement, const NodeTopology& node);
 
 /// Starts the ranks with Open MPI's mpirun: hosts with exactly the ranks of the placement, in their order; a
 /// host that does not answer any more is noticed within lost_host_seconds.
-LaunchCommand mpirun_command(const StartOptions& options, const Placement& placement,
+LaunchCommand mpirun_command(const StartOptions& options, const RankPlacement& placement,
                              const NodeTopology& node, const RankProgram& program);
 
 /// Starts them as a step of the Slurm allocation that this process is in. `host_file` is where the ranks'
 /// hosts are written, one per line, when hosts have different numbers of ranks (host_of_each_rank()).
-LaunchCommand srun_command(const StartOptions& options, const Placement& placement, const NodeTopology& node,
-                           const RankProgram& program, const std::string& host_file);
+LaunchCommand srun_command(const StartOptions& options, const RankPlacement& placement,
+                           const NodeTopology& node, const RankProgram& program,
+                           const std::string& host_file);
 
 /// A line per rank with the name of its host.
-std::string host_of_each_rank(const Placement& placement);
+std::string host_of_each_rank(const RankPlacement& placement);
 
 /// After so many seconds of silence mpirun takes a host for lost and ends the job.
 inline constexpr int lost_host_seconds = 5;

@@ -1,6 +1,7 @@
 // The command line of `triax launch`.
 #include <memory>
 
+#include "launch/cli.h"
 #include "launch/launch.h"
 
 namespace triax {
@@ -47,14 +48,14 @@ void add_failures(CLI::App& command, LaunchOptions& o) {
       ->check(CLI::Range(0, 1 << 20));
   command.add_option("--backoff", o.backoff, "seconds before the first restart; doubled with each failure")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 300.0));
+      ->check(number_between(0, 300));
   command.add_flag("--elastic", o.elastic,
                    "when hosts are lost, go on with the largest data degree that fits those left");
   command
       .add_option("--host-patience", o.host_patience,
                   "seconds that a host may not answer before it counts as lost")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(number_between(0, 86400));
 }
 
 void add_slurm(CLI::App& command, LaunchOptions& o) {

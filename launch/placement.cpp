@@ -44,19 +44,19 @@ std::string spread_group(const RunConfig& config, const std::vector<Host>& hosts
 
 }  // namespace
 
-int Placement::ranks() const {
+int RankPlacement::ranks() const {
   int sum = 0;
   for (const Host& host : hosts) sum += host.slots;
   return sum;
 }
 
-int Placement::most() const {
+int RankPlacement::most() const {
   int most = 0;
   for (const Host& host : hosts) most = std::max(most, host.slots);
   return most;
 }
 
-bool Placement::uniform() const {
+bool RankPlacement::uniform() const {
   return std::all_of(hosts.begin(), hosts.end(), [&](const Host& h) { return h.slots == hosts[0].slots; });
 }
 
@@ -66,10 +66,10 @@ int capacity(const RunConfig& config, const std::vector<Host>& hosts, int defaul
   return sum;
 }
 
-Placement place(const RunConfig& config, const std::vector<Host>& hosts, int default_slots) {
+RankPlacement place(const RunConfig& config, const std::vector<Host>& hosts, int default_slots) {
   const int ranks = world_size(config);
   int left = ranks, all = 0, largest = 0;
-  Placement placement;
+  RankPlacement placement;
   for (const Host& host : hosts) {
     const int slots = slots_of(host, default_slots);
     all += slots;

@@ -12,7 +12,7 @@ namespace triax {
 
 /// The ranks of a job on hosts: consecutive ones on each, in the hosts' order. With the grid's order tp-dp-pp
 /// tensor groups then lie inside of hosts, and neighbouring stages on the same host or the next one.
-struct Placement {
+struct RankPlacement {
   std::vector<Host> hosts;  ///< those that get ranks; `slots` is how many
   int ranks() const;
   /// The ranks of the fullest host.
@@ -24,7 +24,7 @@ struct Placement {
 /// whole tensor groups; slots that are left over stay empty. Throws Error(usage) that names the tensor group
 /// which would be spread over hosts, unless parallel.allow_tensor_across_nodes is set, or the hosts that are
 /// too few, with what would do.
-Placement place(const RunConfig& config, const std::vector<Host>& hosts, int default_slots);
+RankPlacement place(const RunConfig& config, const std::vector<Host>& hosts, int default_slots);
 
 /// How many of the job's ranks the hosts could take: whole tensor groups, unless those may be spread.
 int capacity(const RunConfig& config, const std::vector<Host>& hosts, int default_slots);

@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "core/error.h"
@@ -57,6 +61,14 @@ TEST(Hosts, AreReadFromAListAndFromAFile) {
   EXPECT_EQ(parse_hostfile("# the cluster\n a slots=8 max_slots=16 # fast\n\nb:4\n", "hosts"), two);
   EXPECT_EQ(parse_hosts("a"), (std::vector<Host>{{"a", 0}}));
   EXPECT_EQ(parse_hostfile("a\na\n", "hosts"), (std::vector<Host>{{"a", 2}}));  // as mpirun counts them
+}
+
+TEST(Hosts, AFileOfNothingIsToldFromAMissingOne) {
+  const auto path = std::filesystem::temp_directory_path() / ("triax-hosts-" + std::to_string(getpid()));
+  EXPECT_NE(refusal([&] { read_hostfile(path); }).find("No such file"), std::string::npos);
+  std::ofstream{path};
+  EXPECT_NE(refusal([&] { read_hostfile(path); }).find("names no host"), std::string::npos);
+  std::filesystem::remove(path);
 }
 
 TEST(Hosts, WhatIsNoHostIsRefusedWithItsPlace) {
@@ -127,7 +139,7 @@ TEST(Binding, RanksShareCoresWithoutStraddlingMemoryDomains) {
   EXPECT_GE(read_topology().cores, 1);
 }
 
-TEST(Placement, TensorGroupsStayInsideHosts) {
+TEST(RankPlacement, TensorGroupsStayInsideHosts) {
   EXPECT_EQ(place(job(2, 2, 2), {{"a", 4}, {"b", 4}}, 1).hosts, (std::vector<Host>{{"a", 4}, {"b", 4}}));
   // A slot that only half a group would get stays empty.
   EXPECT_EQ(place(job(2, 2, 1), {{"a", 3}, {"b", 3}}, 1).hosts, (std::vector<Host>{{"a", 2}, {"b", 2}}));
@@ -135,7 +147,7 @@ TEST(Placement, TensorGroupsStayInsideHosts) {
   EXPECT_EQ(place(job(2, 1, 1), {{"a", 0}, {"b", 0}}, 2).hosts, (std::vector<Host>{{"a", 2}}));
 }
 
-TEST(Placement, ASpreadTensorGroupIsRefusedByName) {
+TEST(RankPlacement, ASpreadTensorGroupIsRefusedByName) {
   const std::string text = refusal([] { place(job(4, 1, 2), {{"a", 6}, {"b", 2}}, 1); });
   EXPECT_NE(text.find("the tensor group of ranks 4 .. 7 would be spread over a .. b"), std::string::npos)
       << text;
@@ -169,7 +181,7 @@ TEST(Elastic, TakesTheLargestDataDegreeThatTheBatchAllows) {
 TEST(MpirunCommand, PlacesBindsAndPassesOn) {
   StartOptions options;
   const RankProgram program{"/opt/triax", {"job.yaml", "--set", "name=my run"}};
-  const Placement two{{{"a", 4}, {"b", 2}}};
+  const RankPlacement two{{{"a", 4}, {"b", 2}}};
   const std::string line = to_shell(mpirun_command(options, two, {16, 2, 2}, program));
   EXPECT_EQ(line,
             "mpirun -n 6 --host a:4,b:2 --map-by slot:PE=4 --bind-to core --mca plm_rsh_no_tree_spawn 1 "
@@ -200,7 +212,7 @@ TEST(SrunCommand, FillsTheAllocation) {
       "training.threads=2");
   StartOptions options;
   options.mca = {"pml ob1"};
-  const Placement uneven{{{"n1", 2}, {"n2", 1}}};
+  const RankPlacement uneven{{{"n1", 2}, {"n2", 1}}};
   const std::string line = to_shell(srun_command(options, uneven, {1, 1, 1}, program, "/run/hosts"));
   EXPECT_EQ(line.rfind("SLURM_HOSTFILE=/run/hosts OMPI_MCA_pml=ob1 srun --mpi=pmix --nodes=2 --ntasks=3 "
                        "--distribution=arbitrary --overcommit --cpu-bind=none",
@@ -314,6 +326,11 @@ TEST(FirstCause, IsWhatMpirunSawFirst) {
   EXPECT_EQ(cause("hello\n"), "");
   EXPECT_EQ(cause("triax: error: rank 2: here.cpp:1: no\ntriax: error: rank 0: stopped because\n"),
             "rank 2: here.cpp:1: no");
+  // Every line of the error, and none of who speaks next.
+  EXPECT_EQ(cause("triax: error: rank 1: the loss is nan\n  layers.1, token 3\n  on ranks 0, 1\n"
+                  "triax: error: rank 0: stopped because\n  of rank 1\n"),
+            "rank 1: the loss is nan\n  layers.1, token 3\n  on ranks 0, 1");
+  EXPECT_EQ(cause("triax: error: rank 1: no\n-----\nmpirun's words\n"), "rank 1: no");
   EXPECT_EQ(
       cause("triax: error: rank 0: a peer is gone\nmpirun noticed that process rank 3 with PID 0 on node h1 "
             "exited on signal 9 (Killed).\n"),
