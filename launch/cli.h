@@ -1,11 +1,24 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 #include "launch/commands.h"
 
 namespace triax {
+
+/// Refuses what is no number from `least` to `most`; CLI::Range lets nan pass.
+inline CLI::Validator number_between(double least, double most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return "";
+    return fmt::format("{} is not between {:g} and {:g}", text, least, most);
+  };
+  return {check, fmt::format("[{:g} - {:g}]", least, most)};
+}
 
 /// Adds JOB.yaml, --ranks and --set to a command; `job` outlives the parser.
 void add_job(CLI::App& command, JobArguments& job, bool required = true);

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,13 +13,12 @@
 #include "engine/plan.h"
 #include "launch/cli.h"
 #include "launch/on_ranks.h"
-#include "launch/signals.h"
 
 namespace triax {
 
 namespace {
 
-struct Options {
+struct EvaluateOptions {
   std::string path, tokenizer;
   std::vector<std::string> files, sets;
   int ranks = 0;
@@ -29,14 +27,14 @@ struct Options {
 };
 
 /// What is to be evaluated, and why bytes are not counted where they are not.
-struct Subject {
+struct EvaluateSubject {
   ModelSource source;
   RunConfig config;
   EvaluateRequest request;
   std::string no_bytes;
 };
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const Options& options, Subject& subject) {
+std::shared_ptr<const Tokenizer> tokenizer_of(const EvaluateOptions& options, EvaluateSubject& subject) {
   try {
     return open_tokenizer(tokenizer_for(subject.source, subject.config, options.tokenizer));
   } catch (const Error& error) {
@@ -46,7 +44,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const Options& options, Subject& s
   }
 }
 
-std::shared_ptr<const TokenSource> open_file(const std::string& path, const Subject& subject,
+std::shared_ptr<const TokenSource> open_file(const std::string& path, const EvaluateSubject& subject,
                                              const std::string& tokenizer) {
   const auto extension = std::filesystem::path(path).extension();
   const bool text = extension == ".txt";
@@ -64,8 +62,8 @@ std::shared_ptr<const TokenSource> open_file(const std::string& path, const Subj
   return file;
 }
 
-Subject subject_of(const Options& options, int launched) {
-  Subject subject;
+EvaluateSubject evaluate_subject(const EvaluateOptions& options, int launched) {
+  EvaluateSubject subject;
   subject.source = open_model(options.path);
   subject.config =
       inference_config(subject.source, options.sets, {launched, options.ranks, /*to_tensor=*/false});
@@ -96,7 +94,7 @@ std::string line_of(const FileLoss& file) {
                      file.perplexity(), bits ? fmt::format("{:.6f}", *bits) : "-");
 }
 
-void print_text(const Subject& subject, const Evaluation& done) {
+void print_text(const EvaluateSubject& subject, const Evaluation& done) {
   const Windows& w = subject.request.windows;
   std::string text = fmt::format("{}; windows of {} tokens{}\n", subject.source.text(), w.sequence,
                                  w.stride < w.sequence ? fmt::format(", one every {}", w.stride) : "");
@@ -119,7 +117,7 @@ nlohmann::ordered_json json_of(const FileLoss& file) {
   return out;
 }
 
-void print_json(const Subject& subject, const Evaluation& done) {
+void print_json(const EvaluateSubject& subject, const Evaluation& done) {
   nlohmann::ordered_json out;
   out["model"] = subject.source.folder;
   if (subject.source.checkpoint) out["step"] = subject.source.checkpoint->step;
@@ -154,48 +152,40 @@ class Progress {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-int run(const Options& options) {
-  std::signal(SIGPIPE, SIG_IGN);
-  StopFlag stop;
-  SignalWatch watch(stop, "ending after these windows");
-  int rank = 0, launched = 0;
-  const bool mpi = started_by_mpi(&rank, &launched);
-  Subject subject;
-  try {
-    subject = subject_of(options, mpi ? launched : 0);
-  } catch (const Error&) {
-    if (rank_0_speaks(rank, stop)) return exit_usage;
-    throw;
-  }
-  return on_ranks(
-      subject.config, mpi, stop, [&](Communicator& world, int, int local_size, const RankGuards&) {
-        const bool leads = world.rank() == 0;
-        const EvaluateRequest& request = subject.request;
-        if (leads && options.verbose)
-          fmt::print(stderr, "{}memory of rank 0, bytes:\n{}", group_table(grid_of(subject.config)),
-                     memory_table(plan_inference(
-                                      subject.config, 0,
+int run_evaluate(const EvaluateOptions& options) {
+  EvaluateSubject subject;
+  const auto load = [&](int launched) {
+    subject = evaluate_subject(options, launched);
+    return subject.config;
+  };
+  return run_on_ranks("ending after these windows", load, [&](Communicator& world, const RankStart& start) {
+    const bool leads = world.rank() == 0;
+    const EvaluateRequest& request = subject.request;
+    if (leads && options.verbose)
+      fmt::print(
+          stderr, "{}memory of rank 0, bytes:\n{}", group_table(grid_of(subject.config)),
+          memory_table(plan_inference(subject.config, 0,
                                       {subject.config.training.micro_batch_size, request.windows.sequence, 0})
-                                      .memory));
-        if (leads && !options.quiet && !subject.no_bytes.empty())
-          fmt::print(stderr, "no bits per byte: {}\n", subject.no_bytes);
-        Evaluation done;
-        {
-          Progress progress(leads && !options.quiet);
-          done = evaluate(subject.config, subject.source, world, local_size, request, stop,
-                          [&](int64_t windows, int64_t of) { progress(windows, of); });
-        }
-        if (done.interrupted) return exit_interrupted;
-        if (leads) options.json ? print_json(subject, done) : print_text(subject, done);
-        return exit_done;
-      });
+                           .memory));
+    if (leads && !options.quiet && !subject.no_bytes.empty())
+      fmt::print(stderr, "no bits per byte: {}\n", subject.no_bytes);
+    Evaluation done;
+    {
+      Progress progress(leads && !options.quiet);
+      done = evaluate(subject.config, subject.source, world, start.local_size, request, start.stop,
+                      [&](int64_t windows, int64_t of) { progress(windows, of); });
+    }
+    if (done.interrupted) return exit_interrupted;
+    if (leads) options.json ? print_json(subject, done) : print_text(subject, done);
+    return exit_done;
+  });
 }
 
 }  // namespace
 
 void add_evaluate(CLI::App& app, const Choose& choose) {
   CLI::App* command = app.add_subcommand("evaluate", "loss and perplexity of a trained model on files");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvaluateOptions>();
   command
       ->add_option("CHECKPOINT", options->path,
                    "a run's folder (its newest checkpoint), one checkpoint, or a folder of Hugging Face")
@@ -226,7 +216,7 @@ void add_evaluate(CLI::App& app, const Choose& choose) {
       "Example:\n"
       "  triax evaluate runs/demo corpus-val.txt other.txt --ranks 2\n"
       "  triax evaluate runs/demo --set training.sequence_length=64 --stride 32");
-  command->final_callback([choose, options] { choose([options] { return run(*options); }); });
+  command->final_callback([choose, options] { choose([options] { return run_evaluate(*options); }); });
 }
 
 }  // namespace triax

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -15,13 +14,12 @@
 #include "engine/text_stream.h"
 #include "launch/cli.h"
 #include "launch/on_ranks.h"
-#include "launch/signals.h"
 
 namespace triax {
 
 namespace {
 
-struct Options {
+struct GenerateOptions {
   std::string path, prompt, prompt_file, tokenizer;
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> sets;
@@ -43,7 +41,7 @@ std::string read_prompt(const std::string& file) {
 }
 
 /// What the ranks are asked, and the words for it.
-struct Subject {
+struct GenerateSubject {
   ModelSource source;
   RunConfig config;
   GenerateRequest request;
@@ -54,7 +52,8 @@ struct Subject {
 /// What stands on the console: the prompt, then each token as soon as it is whole characters.
 class Console {
  public:
-  Console(const Options& options, const Subject& subject) : options_(options), subject_(subject) {}
+  Console(const GenerateOptions& options, const GenerateSubject& subject)
+      : options_(options), subject_(subject) {}
 
   void token(int sample, int32_t id) {
     if (options_.json) return;
@@ -77,13 +76,13 @@ class Console {
     if (!options_.text_alone) put(subject_.prompt);
   }
   static void put(const std::string& text) {
-    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-    check(std::fflush(stdout) == 0 && written, "the text can't be written to standard output: {}",
-          std::strerror(errno));
+    const bool written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    check(written, "the text can't be written to standard output: {}", std::strerror(errno));
   }
 
-  const Options& options_;
-  const Subject& subject_;
+  const GenerateOptions& options_;
+  const GenerateSubject& subject_;
   std::optional<TextStream> text_;
   int sample_ = -1;
 };
@@ -92,7 +91,7 @@ double rate(int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-void print_statistics(const Subject& subject, const Generated& done) {
+void print_statistics(const GenerateSubject& subject, const Generated& done) {
   const int64_t prompt = static_cast<int64_t>(subject.request.prompt.size());
   std::string ends;
   for (const Continuation& sample : done.samples) {
@@ -108,14 +107,14 @@ void print_statistics(const Subject& subject, const Generated& done) {
       rate(done.decoded, done.decode_seconds), done.load_seconds, ends);
 }
 
-std::string text_of(const Subject& subject, const std::vector<int32_t>& ids) {
+std::string text_of(const GenerateSubject& subject, const std::vector<int32_t>& ids) {
   TextStream stream(*subject.tokenizer, subject.request.prompt);
   std::string text;
   for (const int32_t id : ids) text += stream.push(id);
   return text + stream.finish();
 }
 
-void print_json(const Subject& subject, const Generated& done) {
+void print_json(const GenerateSubject& subject, const Generated& done) {
   nlohmann::ordered_json out;
   out["model"] = subject.source.folder;
   if (subject.source.checkpoint) out["step"] = subject.source.checkpoint->step;
@@ -136,7 +135,7 @@ void print_json(const Subject& subject, const Generated& done) {
 }
 
 // The prompt as tokens, with what the tokenizer says about drawing.
-void encode_prompt(const Options& options, Subject& subject) {
+void encode_prompt(const GenerateOptions& options, GenerateSubject& subject) {
   GenerateRequest& request = subject.request;
   const int64_t vocabulary = subject.config.model.vocab_size;
   if (!options.prompt_ids.empty()) {
@@ -162,8 +161,8 @@ void encode_prompt(const Options& options, Subject& subject) {
   if (request.prompt.empty() && request.end) request.prompt = {*request.end};  // as where a document ends
 }
 
-Subject subject_of(const Options& options, int launched) {
-  Subject subject;
+GenerateSubject generate_subject(const GenerateOptions& options, int launched) {
+  GenerateSubject subject;
   subject.source = open_model(options.path);
   subject.config =
       inference_config(subject.source, options.sets, {launched, options.ranks, /*to_tensor=*/true});
@@ -173,37 +172,29 @@ Subject subject_of(const Options& options, int launched) {
   return subject;
 }
 
-int run(const Options& options) {
-  std::signal(SIGPIPE, SIG_IGN);
-  StopFlag stop;
-  SignalWatch watch(stop, "ending with this token");
-  int rank = 0, launched = 0;
-  const bool mpi = started_by_mpi(&rank, &launched);
-  Subject subject;
-  try {
-    subject = subject_of(options, mpi ? launched : 0);
-  } catch (const Error&) {
-    if (rank_0_speaks(rank, stop)) return exit_usage;
-    throw;
-  }
-  return on_ranks(
-      subject.config, mpi, stop, [&](Communicator& world, int, int local_size, const RankGuards&) {
-        const bool leads = world.rank() == 0;
-        const RunConfig& config = subject.config;
-        Console console(options, subject);
-        if (leads && options.verbose)
-          fmt::print(stderr, "{}\n{}memory of rank 0, bytes:\n{}", subject.source.text(),
-                     group_table(grid_of(config)),
-                     memory_table(plan_inference(config, 0, shape_of(config, subject.request)).memory));
-        const Generated done = generate(config, subject.source, world, local_size, subject.request, stop,
-                                        [&](int sample, int32_t id) { console.token(sample, id); });
-        if (leads) {
-          console.end();
-          if (options.json) print_json(subject, done);
-          if (!options.quiet && !options.json) print_statistics(subject, done);
-        }
-        return done.samples.back().end == TextEnd::interrupted ? exit_interrupted : exit_done;
-      });
+int run_generate(const GenerateOptions& options) {
+  GenerateSubject subject;
+  const auto load = [&](int launched) {
+    subject = generate_subject(options, launched);
+    return subject.config;
+  };
+  return run_on_ranks("ending with this token", load, [&](Communicator& world, const RankStart& start) {
+    const bool leads = world.rank() == 0;
+    const RunConfig& config = subject.config;
+    Console console(options, subject);
+    if (leads && options.verbose)
+      fmt::print(stderr, "{}\n{}memory of rank 0, bytes:\n{}", subject.source.text(),
+                 group_table(grid_of(config)),
+                 memory_table(plan_inference(config, 0, shape_of(config, subject.request)).memory));
+    const Generated done = generate(config, subject.source, world, start.local_size, subject.request,
+                                    start.stop, [&](int sample, int32_t id) { console.token(sample, id); });
+    if (leads) {
+      console.end();
+      if (options.json) print_json(subject, done);
+      if (!options.quiet && !options.json) print_statistics(subject, done);
+    }
+    return done.samples.back().end == TextEnd::interrupted ? exit_interrupted : exit_done;
+  });
 }
 
 void add_sampling(CLI::App& command, GenerateRequest& request) {
@@ -212,7 +203,7 @@ void add_sampling(CLI::App& command, GenerateRequest& request) {
       ->check(CLI::Range(1, 1 << 30));
   command.add_option("--temperature", request.sampling.temperature, "0 always takes the likeliest token")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_between(0, 100));
   command.add_option("--top-k", request.sampling.top_k, "draw from the k likeliest tokens; 0: from all")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 30));
@@ -220,7 +211,7 @@ void add_sampling(CLI::App& command, GenerateRequest& request) {
       .add_option("--top-p", request.sampling.top_p,
                   "draw from the fewest likeliest tokens that together have this probability")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_between(0, 1));
   command.add_option("--seed", request.seed, "another seed gives another text")->capture_default_str();
   command.add_option("--samples", request.samples, "continuations of the prompt")
       ->capture_default_str()
@@ -231,7 +222,7 @@ void add_sampling(CLI::App& command, GenerateRequest& request) {
 
 void add_generate(CLI::App& app, const Choose& choose) {
   CLI::App* command = app.add_subcommand("generate", "continue a text with a trained model");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateOptions>();
   command
       ->add_option("CHECKPOINT", options->path,
                    "a run's folder (its newest checkpoint), one checkpoint, or a folder of Hugging Face")
@@ -265,7 +256,7 @@ void add_generate(CLI::App& app, const Choose& choose) {
       "Example:\n"
       "  triax generate runs/demo --prompt \"In the beginning\" --tokens 100 --temperature 0.8\n"
       "  triax generate runs/demo --prompt \"In the beginning\" --temperature 0 --ranks 2");
-  command->final_callback([choose, options] { choose([options] { return run(*options); }); });
+  command->final_callback([choose, options] { choose([options] { return run_generate(*options); }); });
 }
 
 }  // namespace triax

@@ -22,6 +22,7 @@
 #include "engine/crash.h"
 #include "engine/job.h"
 #include "launch/commands.h"
+#include "launch/signals.h"
 
 namespace triax {
 
@@ -84,7 +85,7 @@ WatchdogOptions watchdog_options(const RunConfig& config) {
   return options;
 }
 
-int on_threads(const RunConfig& config, const RankBody& body) {
+int on_threads(const RunConfig& config, const StopFlag& stop, const RankBody& body) {
   const int size = world_size(config);
   int status = exit_done;
   Watchdog watchdog(size, watchdog_options(config));
@@ -96,7 +97,7 @@ int on_threads(const RunConfig& config, const RankBody& body) {
     const CrashSeat seat(crash, rank, world.recorder());
     try {
       watchdog.watch(rank, world.shared_recorder());
-      const int mine = body(world, rank, size, {&watchdog, &crash});
+      const int mine = body(world, {rank, size, /*mpi=*/false, stop, &watchdog, &crash});
       watchdog.unwatch(rank);
       if (rank == 0) status = mine;  // the ranks agree
     } catch (const Error& error) {
@@ -130,6 +131,16 @@ std::string with_first_cause(const std::string& mine, const std::string& first) 
   };
   if (mine.find(line(first)) != std::string::npos || first.find(line(mine)) != std::string::npos) return mine;
   return fmt::format("first cause: {}\nafter that, {}", first, mine);
+}
+
+// What all processes of a launcher find wrong is told by rank 0 alone: true when this rank, after a while,
+// need not tell. Rank 0's end makes the launcher send SIGTERM to the others; what only one of them finds is
+// told by that one after a while.
+bool rank_0_speaks(int rank, const StopFlag& stop) {
+  if (rank == 0) return false;
+  for (int i = 0; i < 100 && stop.signal.load() != SIGTERM; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return stop.signal.load() == SIGTERM;
 }
 
 /// What MPI does while no watchdog can ask others, at its start and its end, has ten times an operation's
@@ -188,7 +199,8 @@ class MpiRank {
     std::string text;
     try {
       check_nodes(config_, world_->rank(), mpi_->local_rank(), mpi_->local_size());
-      const int done = body(*world_, mpi_->local_rank(), mpi_->local_size(), {watchdog_.get(), crash_.get()});
+      const int done = body(*world_, {mpi_->local_rank(), mpi_->local_size(), /*mpi=*/true, stop_,
+                                      watchdog_.get(), crash_.get()});
       watchdog_->unwatch(world_->rank());
       return done;
     } catch (const Error& error) {
@@ -223,17 +235,21 @@ class MpiRank {
 
 }  // namespace
 
-// Rank 0's end makes the launcher send SIGTERM to the others; what only one of them finds is told by that one
-// after a while.
-bool rank_0_speaks(int rank, const StopFlag& stop) {
-  if (rank == 0) return false;
-  for (int i = 0; i < 100 && stop.signal.load() != SIGTERM; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  return stop.signal.load() == SIGTERM;
-}
-
-int on_ranks(const RunConfig& config, bool mpi, const StopFlag& stop, const RankBody& body) {
-  return mpi ? MpiRank(config, stop).run(body) : on_threads(config, body);
+int run_on_ranks(const char* interrupted, const LoadConfig& load, const RankBody& body) {
+  // A console that goes away is no reason to lose a run.
+  std::signal(SIGPIPE, SIG_IGN);
+  StopFlag stop;
+  SignalWatch watch(stop, interrupted);
+  int rank = 0, launched = 0;
+  const bool mpi = started_by_mpi(&rank, &launched);
+  RunConfig config;
+  try {
+    config = load(mpi ? launched : 0);
+  } catch (const Error&) {
+    if (rank_0_speaks(rank, stop)) return exit_usage;
+    throw;
+  }
+  return mpi ? MpiRank(config, stop).run(body) : on_threads(config, stop, body);
 }
 
 }  // namespace triax

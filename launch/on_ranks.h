@@ -7,25 +7,27 @@
 
 namespace triax {
 
-/// What looks after the ranks of this process; they live as long as the ranks run.
-struct RankGuards {
-  Watchdog* watchdog;  ///< ends the job when a rank waits for too long
-  CrashReport* crash;  ///< names the rank that crashes
+/// What a rank finds when it starts.
+struct RankStart {
+  int local_rank, local_size;  ///< `local_size` ranks share this host, this one as `local_rank`
+  bool mpi;                    ///< ranks are processes, else threads of this one
+  const StopFlag& stop;        ///< what signals ask for
+  Watchdog* watchdog;          ///< ends the job when a rank waits for too long
+  CrashReport* crash;          ///< names the rank that crashes
 };
 
-/// What one rank does: `local_size` ranks share this host, this one as `local_rank`. Returns the exit status,
-/// on which the ranks agree.
-using RankBody =
-    std::function<int(Communicator& world, int local_rank, int local_size, const RankGuards& guards)>;
+/// What one rank does. Returns the exit status, on which the ranks agree.
+using RankBody = std::function<int(Communicator& world, const RankStart& start)>;
+/// Reads what the ranks are to work on, for a launcher's number of processes or, with 0, none. Throws
+/// Error(usage) where that can't be done.
+using LoadConfig = std::function<RunConfig(int launched)>;
 
-/// Runs `body` on the ranks of the job's grid: threads of this process, or, with `mpi`, this process is one
-/// of them. A watchdog and a crash report look after them. Faults of ranks are printed here, the first cause
+/// A command that works on ranks, from its first line to its exit status: listens to signals, loads, and runs
+/// `body` on the ranks of the job's grid: threads of this process, or, started by an MPI launcher, this
+/// process is one of them. What all processes of a launcher find wrong while loading is told by rank 0 alone.
+/// A watchdog and a crash report look after the ranks. Faults of ranks are printed here, the first cause
 /// first, because only here their rank is known; ranks that do not end after another's failure are ended.
-/// Returns the exit status.
-int on_ranks(const RunConfig& config, bool mpi, const StopFlag& stop, const RankBody& body);
-
-/// What all processes of a launcher find wrong is told by rank 0 alone: true when this rank, after a while,
-/// need not tell.
-bool rank_0_speaks(int rank, const StopFlag& stop);
+/// `interrupted`: what the console is told about the first SIGINT.
+int run_on_ranks(const char* interrupted, const LoadConfig& load, const RankBody& body);
 
 }  // namespace triax

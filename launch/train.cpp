@@ -1,12 +1,9 @@
 #include "engine/train.h"
 
-#include <csignal>
-
 #include "engine/job.h"
 #include "engine/startup.h"
 #include "launch/commands.h"
 #include "launch/on_ranks.h"
-#include "launch/signals.h"
 
 namespace triax {
 
@@ -27,26 +24,17 @@ int status_of(Outcome outcome) {
 }  // namespace
 
 int train(const TrainOptions& options) {
-  // A console that goes away is no reason to lose a run.
-  std::signal(SIGPIPE, SIG_IGN);
   const auto started = process_start();
-  StopFlag stop;
-  SignalWatch watch(stop);
-  int rank = 0, launched = 0;
-  const bool mpi = started_by_mpi(&rank, &launched);
   RunConfig config;
-  try {
-    config = load_job(options.job.files, options.job.sets, {mpi ? launched : 0, options.job.ranks});
-  } catch (const Error&) {
-    if (rank_0_speaks(rank, stop)) return exit_usage;
-    throw;
-  }
-  return on_ranks(
-      config, mpi, stop, [&](Communicator& world, int local_rank, int local_size, const RankGuards& guards) {
-        const TrainRequest request{options.accept_changes, options.quiet, mpi, options.verbose, started,
-                                   guards.watchdog,        guards.crash};
-        return status_of(run_rank(config, world, local_rank, local_size, stop, request));
-      });
+  const auto load = [&](int launched) {
+    config = load_job(options.job.files, options.job.sets, {launched, options.job.ranks});
+    return config;
+  };
+  return run_on_ranks("saving after this step", load, [&](Communicator& world, const RankStart& start) {
+    const TrainRequest request{options.accept_changes, options.quiet, start.mpi, options.verbose, started,
+                               start.watchdog,         start.crash};
+    return status_of(run_rank(config, world, start.local_rank, start.local_size, start.stop, request));
+  });
 }
 
 }  // namespace triax
