@@ -3,8 +3,6 @@
 # One folder, one static library triax_NAME. Its public include directory holds a single link NAME -> the folder,
 # so that `#include "other/file.h"` compiles only where `other` is among the rooms below: a forbidden include fails.
 # Subfolders of a room that are plugins (kernels/cuda, comm/mpi, comm/nccl) are built by Plugins.cmake instead.
-set(TRIAX_COMMON_HEADERS <fmt/format.h> <nlohmann/json.hpp> <algorithm> <chrono> <filesystem> <functional> <map>
-                         <memory> <mutex> <string> <thread> <vector>)
 function(triax_room NAME)
   cmake_parse_arguments(ROOM "" "" "BELOW;USES" ${ARGN})
   file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${NAME}/*.cpp)
@@ -21,12 +19,8 @@ function(triax_room NAME)
   endif()
   target_include_directories(triax_${NAME} ${scope} $<BUILD_INTERFACE:${door}> $<INSTALL_INTERFACE:include/triax>)
   target_compile_features(triax_${NAME} ${scope} cxx_std_20)
-  # The sanitizer trees compile everything a second and a third time, so they share what is included everywhere. The
-  # plain tree does without, and proves that every file includes what it uses.
-  if(TRIAX_SANITIZE AND NAME STREQUAL "core")
-    target_precompile_headers(triax_core PRIVATE ${TRIAX_COMMON_HEADERS})
-  elseif(TRIAX_SANITIZE AND SOURCES AND NOT NAME STREQUAL "kernels") # whose files have instruction sets of their own
-    target_precompile_headers(triax_${NAME} REUSE_FROM triax_core)
+  if(NAME STREQUAL "kernels") # whose files have instruction sets of their own, to the file's end
+    set_target_properties(triax_kernels PROPERTIES UNITY_BUILD OFF)
   endif()
   foreach(room ${ROOM_BELOW})
     target_link_libraries(triax_${NAME} ${scope} triax_${room})

@@ -3,28 +3,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "core/error.h"
+#include "data/descriptor.h"
 
 namespace triax {
-namespace {
-
-// Closes the descriptor on every way out; the mapping outlives it.
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
-
-}  // namespace
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  const Descriptor file{open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));  // the mapping outlives it
   if (file.fd < 0) {
     if (errno == ENOENT)
       fail_usage("there is no data file {}; relative paths are relative to the working directory", path_);

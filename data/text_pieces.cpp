@@ -10,18 +10,12 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "data/descriptor.h"
 
 namespace triax {
 namespace {
 
 constexpr size_t piece_bytes = size_t{1} << 20, longest_piece = size_t{1} << 28;
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 int64_t size_of_input(const std::string& path) {
   // Formats whose bytes are no text: encoding them would be a mistake that nobody notices.
@@ -30,7 +24,7 @@ int64_t size_of_input(const std::string& path) {
     if (std::filesystem::path(path).extension() == packed)
       fail_usage("{}: a {} file is no plain text; give text files, or .jsonl with an object on each line",
                  path, packed);
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (file.fd < 0 || fstat(file.fd, &status) != 0)
     fail_usage("can't read {}: {}", path, std::strerror(errno));
@@ -40,7 +34,7 @@ int64_t size_of_input(const std::string& path) {
 }
 
 std::string read_part(const std::string& path, int64_t offset, size_t bytes) {
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd < 0) fail("can't open {}: {}", path, std::strerror(errno));
   std::string text(bytes, '\0');
   for (size_t done = 0; done < bytes;) {

@@ -10,8 +10,8 @@ namespace triax {
 
 namespace {
 
-std::unique_ptr<SampleOrder> open(const std::vector<DataSource>& sources, const RunConfig& config,
-                                  EpochOrder order) {
+std::unique_ptr<SampleOrder> order_of(const std::vector<DataSource>& sources, const RunConfig& config,
+                                      EpochOrder order) {
   if (sources.empty()) return nullptr;
   return std::make_unique<SampleOrder>(
       open_samples(sources, config.training.sequence_length, static_cast<uint64_t>(config.seed), order,
@@ -26,8 +26,8 @@ void add_fingerprints(const SampleOrder* order, const char* name, DataFingerprin
 }  // namespace
 
 JobData::JobData(const RunConfig& config)
-    : train(open(config.data.train, config, EpochOrder::shuffled)),
-      validation(open(config.data.validation, config, EpochOrder::sequential)) {}
+    : train(order_of(config.data.train, config, EpochOrder::shuffled)),
+      validation(order_of(config.data.validation, config, EpochOrder::sequential)) {}
 
 DataFingerprints JobData::fingerprints() const {
   DataFingerprints prints;

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <iostream>
 #include <memory>
 
@@ -25,7 +26,7 @@ struct CheckpointOptions {
   int keep = 0;
   bool json = false, dry_run = false, force = false;
 };
-using Options = std::shared_ptr<CheckpointOptions>;  // lives as long as the parser that fills it
+using SharedOptions = std::shared_ptr<CheckpointOptions>;  // lives as long as the parser that fills it
 
 /// The group `triax checkpoint`, command by command.
 class Group {
@@ -38,7 +39,7 @@ class Group {
   }
 
   /// `arguments` follow the name in the example.
-  template <class Run>
+  using Run = std::function<int(const CheckpointOptions&)>;
   CLI::App* add(const char* name, const char* what, const char* arguments, const Run& run) {
     CLI::App* command = group_->add_subcommand(name, what);
     command->add_flag("--json", options_->json, "machine-readable");
@@ -56,7 +57,7 @@ class Group {
  private:
   CLI::App* group_;
   Choose choose_;
-  Options options_ = std::make_shared<CheckpointOptions>();
+  SharedOptions options_ = std::make_shared<CheckpointOptions>();
 };
 
 void add_looking(Group& group) {

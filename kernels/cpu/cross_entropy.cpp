@@ -6,15 +6,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/tasks.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace triax::cpu {
 
 namespace {
-
-int64_t rows_per_task(int64_t columns) {
-  return std::max<int64_t>(1, 32768 / std::max<int64_t>(columns, 1));
-}
 
 /// Column of row t's target, or -1 when it is not on this rank.
 template <class Op>

@@ -4,16 +4,13 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/tasks.h"
 
 namespace triax::cpu {
 
 namespace {
 
 constexpr int64_t strip = 128;  // columns of a task that sums over tokens
-
-int64_t rows_per_task(int64_t h) {
-  return std::max<int64_t>(1, 32768 / std::max<int64_t>(h, 1));
-}
 
 template <class X, class Y>
 TRIAX_INLINE void add_row_of(int64_t n, const X* x, Y* y) {

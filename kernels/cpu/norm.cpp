@@ -6,16 +6,13 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/tasks.h"
 
 namespace triax::cpu {
 
 namespace {
 
 /// Rows of a task: about 32 Ki elements, by the shape alone.
-int64_t rows_per_task(int64_t h) {
-  return std::max<int64_t>(1, 32768 / std::max<int64_t>(h, 1));
-}
-
 /// y = x + (delta + bias) for one row; x and bias may be null, y may be x or delta.
 template <class T>
 TRIAX_INLINE void add_row(int64_t h, const T* x, const T* delta, const T* bias, T* y) {
