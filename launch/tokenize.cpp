@@ -84,6 +84,9 @@ class ProgressLine {
 int run_tokenize(TokenizeOptions options) {
   if (options.inputs.empty()) fail_usage("tokenize: no input; run triax tokenize --help for an example");
   if (options.output.empty()) fail_usage("tokenize: --output is required: the prefix of the token file");
+  if (std::filesystem::path(options.output).extension() == ".bin")
+    fail_usage("tokenize: --output {}: .bin and .idx are added to it; write --output {}", options.output,
+               std::filesystem::path(options.output).replace_extension().string());
   options.inputs = expanded(options.inputs);
   if (options.workers == 0)
     options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

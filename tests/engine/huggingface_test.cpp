@@ -183,6 +183,13 @@ TEST(HuggingFace, AKeyOfConfigJsonIsComputedOrRefusedByName) {
   expect_said(refused(scaled), "rope_scaling.attention_factor");
   scaled["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}};
   expect_said(refused(scaled), "rope_scaling.high_freq_factor: missing");
+  scaled["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  scaled["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  expect_said(refused(scaled), "rope_scaling and rope_parameters say different things");
+  scaled.erase("rope_scaling");
+  scaled["rope_theta"] = 10000.0;
+  scaled["rope_parameters"]["rope_theta"] = 7.0;
+  expect_said(refused(scaled), "rope_theta: 10000.0 is not rope_parameters.rope_theta: 7.0");
   expect_said(refused({{"model_type", "mamba"}}), "model_type: \"mamba\"; it can be gpt2, llama, qwen2");
   json head = hf_gpt2().config;
   head["architectures"] = {"GPT2ForSequenceClassification"};

@@ -117,9 +117,39 @@ TEST_F(GenerateCommand, RefusesWhatItCanNotDo) {
   refused("generate run --prompt x --set parallel.data=2", "data can be 1");
   refused("generate run --prompt " + std::string(96, 'x'), "a prompt can have 1 to 95");
   refused("generate run --prompt-ids 1,257", "tokens can be 0 to 256");
-  refused("generate run --prompt x --tokenizer nothing.json", "nothing.json");
+  refused("generate run --prompt x --temperature nan", "nan is not between 0 and 100");
+  refused("generate run --prompt x --tokenizer nothing.json", "there is no tokenizer nothing.json");
   refused("evaluate run nothing.txt", "nothing.txt");
+  // A folder without a tokenizer is hardly one of bytes.
+  out("checkpoint export run hf");
+  ASSERT_EQ(status_, 0) << errors_;
+  const std::string text = out("generate hf --prompt abc --tokens 3 --temperature 0 -q");
+  fs::remove(dir_ / "hf/tokenizer.json");
+  refused("generate hf --prompt abc", "hf has no tokenizer.json or tokenizer.model");
+  refused("evaluate hf held.txt", "hf has no tokenizer.json or tokenizer.model");
+  EXPECT_EQ(out("generate hf --prompt abc --tokenizer bytes --tokens 3 --temperature 0 -q"), text) << errors_;
   refused("evaluate run --stride 33", "it can be 1 to 32");
+}
+
+TEST_F(GenerateCommand, WhatCanNotBeWrittenIsAFault) {
+  ASSERT_EQ(triax("run", "-q --set training.steps=1"), 0) << output("run");
+  for (const char* command :
+       {"generate run --prompt x --tokens 3", "evaluate run held.txt --json", "schema"}) {
+    const int status = std::system(
+        ("cd " + dir_.string() + " && " TRIAX_BINARY_DIR "/triax " + command + " >/dev/full 2>stderr")
+            .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+    EXPECT_NE(read("stderr").find("No space left on device"), std::string::npos) << command << read("stderr");
+  }
+  // And a reader that goes away ends it.
+  EXPECT_EQ(std::system(
+                ("cd " + dir_.string() +
+                 " && timeout 60 bash -c 'set -o pipefail; " TRIAX_BINARY_DIR
+                 "/triax generate run --prompt-ids 1 --samples 1000000 --tokens 50 -q 2>stderr | head -c 3; "
+                 "test ${PIPESTATUS[0]} = 1' >stdout")
+                    .c_str()),
+            0)
+      << read("stderr");
 }
 
 TEST_F(GenerateCommand, AnInterruptEndsTheTextWith130) {
@@ -160,7 +190,8 @@ TEST_F(FullGenerate, TransformersGeneratesAndScoresTheSame) {
       EXPECT_EQ(nlohmann::json(ids), theirs["ids"]) << kind << grid;
     }
     const auto loss = nlohmann::json::parse(
-        out("evaluate " + kind + "/model text.txt --tokenizer bytes --json --stride 6 --set training.sequence_length=16"));
+        out("evaluate " + kind +
+            "/model text.txt --tokenizer bytes --json --stride 6 --set training.sequence_length=16"));
     EXPECT_NEAR(loss["total"]["loss"].get<double>() / theirs["loss"].get<double>(), 1, 1e-5)
         << kind << errors_;
     EXPECT_EQ(loss["total"]["tokens"], 102);

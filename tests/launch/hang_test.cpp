@@ -140,6 +140,17 @@ TEST_F(HangTest, ACrashOfAProcessEndsTheJob) {
   expect_words(output("out"), {"triax: error: rank 1 crashed in step ", "SIGBUS"});
 }
 
+// Before MPI has begun nobody can be asked: a process that never calls it is noticed all the same.
+TEST_F(FullHangTest, AStartThatNeverEndsIsEnded) {
+  if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
+  const std::string line = "cd " + dir_.string() + " && timeout 60 env " + mpirun +
+                           "-n 1 " TRIAX_BINARY_DIR "/triax train job.yaml --set parallel.data=1 --set " +
+                           "logging.watchdog_seconds=0.2 --set output_dir=out : -n 1 sleep 50 >out.out 2>&1";
+  const int status = std::system(line.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1) << output("out");
+  expect_words(output("out"), {"rank 0: MPI's start takes longer than 2 s"});
+}
+
 // Stopped three quarters of the time, a rank is four times as slow as the others.
 TEST_F(FullHangTest, ASlowRankIsNamedAndNoOther) {
   if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";

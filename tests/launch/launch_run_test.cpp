@@ -59,6 +59,17 @@ logging: {tensorboard: false}
     std::ifstream in(dir_ / out_ / "metrics.jsonl");
     return static_cast<int>(std::count(std::istreambuf_iterator<char>(in), {}, '\n'));
   }
+  // The launcher has blocked SIGUSR2 to hear it in a thread of its own; before that it is a shell.
+  bool launcher_listens() const {
+    for (int i = 0; i < 1000; ++i) {
+      std::ifstream in("/proc/" + std::to_string(launcher_) + "/status");
+      for (std::string word; in >> word;)
+        if (word == "SigBlk:" && in >> word && std::stoull(word, nullptr, 16) >> (SIGUSR2 - 1) & 1)
+          return true;
+      std::this_thread::sleep_for(1ms);
+    }
+    return false;
+  }
   bool wait_for_steps(int count) {
     for (int i = 0; i < 4000 && steps() < count; ++i) {
       if (waitid(P_PID, static_cast<id_t>(launcher_), nullptr, WEXITED | WNOHANG | WNOWAIT) != 0)
@@ -92,7 +103,7 @@ logging: {tensorboard: false}
     int newest = -1;
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(dir_ / out_ / "checkpoints", none))
-      if (fs::exists(entry.path() / "manifest.json"))
+      if (entry.path().filename().string()[0] != '.' && fs::exists(entry.path() / "manifest.json"))
         newest = std::max(newest, manifest(entry.path())["step"].get<int>());
     return newest;
   }
@@ -102,6 +113,38 @@ logging: {tensorboard: false}
 };
 
 class FullLaunchRunTest : public LaunchRunTest {};
+
+TEST_F(LaunchRunTest, WhatCanNotStartIsUsageAndNeverRetried) {
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    start("no", arguments);
+    EXPECT_EQ(finish(), 2) << arguments;
+    EXPECT_TRUE(said(why)) << arguments << ": " << output("no");
+    EXPECT_FALSE(said("again")) << output("no");
+  };
+  refused("--hosts '' --dry-run", "is empty; name hosts");
+  refused("--hostfile '' --dry-run", "is empty; name hosts");
+  refused("--mpirun /nowhere/mpirun --max-restarts 2", "name it with --mpirun");
+}
+
+TEST_F(LaunchRunTest, VerboseReachesTheRanks) {
+  start("run", "-v --dry-run");
+  EXPECT_EQ(finish(), 0);
+  EXPECT_TRUE(said("--verbose")) << output("run");
+}
+
+TEST_F(FullLaunchRunTest, ASaveAskedForTooEarlyEndsNothing) {
+  for (const auto wait : {0ms, 50ms, 150ms, 400ms}) {
+    start("run" + std::to_string(wait.count()), "");
+    ASSERT_TRUE(launcher_listens());
+    std::this_thread::sleep_for(wait);
+    kill(launcher_, SIGUSR2);
+    for (int i = 0; i < 2000 && newest() < 1; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_GE(newest(), 1) << output(out_);
+    EXPECT_TRUE(wait_for_steps(newest() + 2)) << output(out_);
+    kill(launcher_, SIGTERM);
+    EXPECT_EQ(finish(), 75) << output(out_);
+  }
+}
 
 TEST_F(LaunchRunTest, SignalsSaveWithinAStepAndTellTheStatus) {
   const struct { int signal, status; } rows[] = {{SIGTERM, 75}, {SIGUSR1, 75}, {SIGINT, 130}};

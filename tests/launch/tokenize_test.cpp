@@ -84,6 +84,8 @@ TEST_F(TokenizeCommand, FromTextToTokensAndBack) {
       << told("out");
   EXPECT_EQ(run({"*.txt", "--tokenizer", tokenizer, "--output", "out"}), 2) << "there already";
   EXPECT_EQ(run({"*.none", "--output", "other"}), 2);
+  EXPECT_EQ(run({"a.txt", "--output", "q.bin"}), 2);
+  EXPECT_NE(told().find("write --output q"), std::string::npos) << told();
   EXPECT_EQ(run({"a.txt"}), 2);
   EXPECT_EQ(run({"a.txt", "--output", "x", "--tokenizer", "missing.json"}), 2);
   for (const std::vector<std::string>& command :
