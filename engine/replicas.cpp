@@ -121,7 +121,6 @@ uint64_t Comparison::hash(size_t index, size_t kind, int64_t begin, int64_t end)
 bool Comparison::equal(Communicator* group, const std::vector<uint64_t>& values) const {
   if (!group || group->size() == 1 || values.empty()) return true;
   std::vector<int64_t> extremes;
-  extremes.reserve(2 * values.size());
   for (uint64_t v : values) extremes.push_back(static_cast<int64_t>(v));
   for (uint64_t v : values) extremes.push_back(static_cast<int64_t>(~v));
   const Tensor message = Tensor::of(extremes.data(), {static_cast<int64_t>(extremes.size())});
@@ -324,7 +323,6 @@ void Comparison::explain(const std::string& when) const {
   std::string message;
   if (world_.rank() == 0) {
     std::vector<Json> ranks;
-    ranks.reserve(all.size());
     for (const std::string& one : all) ranks.push_back(Json::parse(one));
     Json first;
     const std::string text = tell(ranks, first);

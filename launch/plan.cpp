@@ -20,7 +20,6 @@ double gib(double bytes) {
 
 std::string layer_ranges(const std::vector<std::pair<int, int>>& chunks) {
   std::vector<std::string> parts;
-  parts.reserve(chunks.size());
   for (const auto& [first, end] : chunks)
     parts.push_back(end - first > 1 ? fmt::format("{}..{}", first, end - 1) : std::to_string(first));
   return fmt::format("{}", fmt::join(parts, ","));

@@ -113,7 +113,8 @@ class QuickestMessage {
 
  private:
   size_t index(int part, int micro_batch) const {
-    return static_cast<size_t>(part * shape_.micro_batches + micro_batch);
+    return static_cast<size_t>(part) * static_cast<size_t>(shape_.micro_batches) +
+           static_cast<size_t>(micro_batch);
   }
   const ScheduleShape& shape_;
   bool forward_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -126,8 +127,8 @@ inline int64_t wrong_elements(const Pieces& pieces, uint64_t seed) {
   int64_t wrong = 0;
   for (const StatePiece& p : pieces.list)
     each_element(p.global, p.box, [&](int64_t i, int64_t index) {
-      const float expected = value_at(tensor_of(p), index, seed);
-      wrong += std::memcmp(&expected, &p.data[i], 4) != 0;
+      wrong +=
+          std::bit_cast<uint32_t>(value_at(tensor_of(p), index, seed)) != std::bit_cast<uint32_t>(p.data[i]);
     });
   return wrong;
 }

@@ -110,7 +110,7 @@ std::string error_of(const Body& body) {
 std::string save_error(const std::vector<std::vector<Box>>& boxes, Shape shape = {4, 6}) {
   TestFolder folder;
   const LogicalTensor t{StateKind::exp_avg, "w", shape};
-  const std::string error = error_of([&] {
+  std::string error = error_of([&] {
     run_local_ranks(static_cast<int>(boxes.size()), {}, [&](Communicator& world, int rank) {
       Pieces pieces;
       for (const Box& b : boxes[static_cast<size_t>(rank)]) pieces.add(t, b);

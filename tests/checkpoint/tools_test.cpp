@@ -219,7 +219,7 @@ TEST(Merge, DoesNotPassDamageOn) {
 
 TEST(SetAside, WhatARunLeavesBehindIsNeitherFoundNorDeleted) {
   TestFolder folder;
-  const fs::path dir = folder.path();
+  const fs::path& dir = folder.path();
   for (int64_t step : {2, 4, 6}) save_state(dir, step, 1, static_cast<uint64_t>(step));
   EXPECT_EQ(set_aside(dir, 3),
             (std::vector<std::string>{"abandoned-step-00000006", "abandoned-step-00000004"}));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 
@@ -49,10 +50,9 @@ int64_t wrong_in_view(const fs::path& folder, uint64_t seed) {
   for (const LogicalTensor& t : small_model()) {
     const Dataset d = read_dataset(folder / "checkpoint.h5", "/" + logical_path(t.kind, t.name));
     EXPECT_EQ(std::vector<hsize_t>(t.shape.begin(), t.shape.end()), d.shape);
-    for (size_t i = 0; i < d.values.size(); ++i) {
-      const float expected = value_at(t, static_cast<int64_t>(i), seed);
-      wrong += std::memcmp(&expected, &d.values[i], 4) != 0;
-    }
+    for (size_t i = 0; i < d.values.size(); ++i)
+      wrong += std::bit_cast<uint32_t>(value_at(t, static_cast<int64_t>(i), seed)) !=
+               std::bit_cast<uint32_t>(d.values[i]);
   }
   return wrong;
 }
@@ -90,10 +90,11 @@ TEST(View, MissingShardReadsAsNaNAndIsRefusedByLoad) {
   fs::remove(saved / "shard-00001-of-00003.h5");
   const Dataset d = read_dataset(saved / "checkpoint.h5", "/model/w");
   for (size_t i = 0; i < 24; ++i) {
-    if (i / 8 == 1)
+    const size_t row = i / 8;
+    if (row == 1)
       EXPECT_TRUE(std::isnan(d.values[i])) << i;
     else
-      EXPECT_EQ(d.values[i], static_cast<float>(10 * (i / 8) + i % 8)) << i;
+      EXPECT_EQ(d.values[i], static_cast<float>(10 * row + i % 8)) << i;
   }
   try {
     run_local_ranks(1, {}, [&](Communicator& world, int) {

@@ -1,8 +1,8 @@
 // Runs that hang, crash or slow down: who is named, how fast it ends, and that nothing of it is left.
-#include <signal.h>
 #include <sys/syscall.h>
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "job_runs.h"

@@ -1,7 +1,7 @@
 // A job that is stopped and resumed on one grid after another, and jobs that are killed while they save.
-#include <signal.h>
 
 #include <chrono>
+#include <csignal>
 #include <random>
 #include <thread>
 
