@@ -49,6 +49,11 @@ def main():
     parser.add_argument("--folder", default=str(ROOT / "build" / "compare"), help="for inputs and results")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--prepare", action="store_true", help="make what the rows need; of PyTorch's variants find the best")
+    parser.add_argument("--torch", action="append", metavar="VARIANT",
+                        help="of PyTorch this one (bench/compare_cases.py), instead of the best that --prepare found")
+    parser.add_argument("--hold", action="store_true",
+                        help="wait for a line of the standard input between the warm-up and the rounds of a row, for "
+                             "whoever makes the machine quiet for the latter")
     parser.add_argument("--write", action="store_true", help="write the stored results into docs/performance.md")
     arguments = parser.parse_args()
     unknown = [row for row in arguments.rows if row not in ROWS]
@@ -63,7 +68,7 @@ def main():
         _, _, after = rest.partition(END)
         PAGE.write_text(before + BEGIN + "\n\n" + table(stored) + "\n" + END + after)
         return
-    bench = Bench(arguments.triax, folder, arguments.rounds)
+    bench = Bench(arguments.triax, folder, arguments.rounds, arguments.hold, arguments.torch)
     for row in arguments.rows or ROWS:
         if arguments.prepare:
             bench.prepare(row)
@@ -71,7 +76,7 @@ def main():
         begin = time.time()
         lines = ROWS[row](bench)
         record = {"row": row, "date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(),
-                  "command": f"bench/compare.py {row}", "seconds": round(time.time() - begin), "lines": lines}
+                  "command": f"bench/compare.py {row} --rounds {arguments.rounds}", "seconds": round(time.time() - begin), "lines": lines}
         (results / f"{row}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(table([record]), flush=True)
 

@@ -19,8 +19,9 @@ SAME_LOSS = {"fp32": 2e-5, "bf16": 1e-2}
 class Bench:
     """Inputs, programs and rates, under one folder."""
 
-    def __init__(self, triax, folder, count):
-        self.triax, self.folder, self.count = triax, Path(folder).resolve(), count
+    def __init__(self, triax, folder, count, hold=False, variants=None):
+        self.variants = variants
+        self.triax, self.folder, self.count, self.hold = triax, Path(folder).resolve(), count, hold
         os.environ["COMPARE_LOGS"] = str(self.folder)
         # Inductor's cache: what --prepare has compiled is not compiled again.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self.folder / "inductor"))
@@ -98,6 +99,13 @@ class Bench:
                               capture_output=True, text=True)
         return json.loads(said.stdout)
 
+    def warm_up(self, contestants, steps):
+        for one in contestants:
+            one.turn(steps)
+        if self.hold:
+            print("warm", file=sys.stderr, flush=True)
+            sys.stdin.readline()
+
     # ---- what the machine does, and which of PyTorch's ways is the best
 
     def measure_rates(self):
@@ -133,6 +141,8 @@ class Bench:
 
     def best_variants(self, name):
         """The best of PyTorch's ways, and before it the best of those that are public, where that is another."""
+        if self.variants:
+            return self.variants
         if not self._times(name).exists():
             raise SystemExit(f"compare: {name}: nothing is known of PyTorch's variants; run bench/compare.py --prepare first")
         times = json.loads(self._times(name).read_text())
@@ -172,8 +182,9 @@ def against_torch(bench, name, steps, target, others=()):
     try:
         contestants += [bench.ours("Triax", name)] + [bench.torch(v, name) for v in variants]
         contestants += [bench.ours(label, job) for label, job in others]
-        for one in contestants:
-            one.turn(2)
+        if len({one.ready["threads"] for one in contestants}) > 1:
+            raise Stopped(f"{name}: the programs have different numbers of threads")
+        bench.warm_up(contestants, 1)
         seconds = rounds(contestants, steps, bench.count, bench.measure_rates)
         ours, lines = contestants[0], []
         for one in contestants[1 : 1 + len(variants)]:
@@ -246,11 +257,11 @@ def torch_beyond(bench, variant, name):
 
 def one_against_many(bench, name, steps, grids, one_rank=None):
     """Tokens/s of grids over those of one rank with all cores. grids: [(label, changes, mpirun, target)]."""
-    contestants = [bench.ours("one rank", name, one_rank)]
-    contestants += [bench.ours(label, name, changes, mpirun) for label, changes, mpirun, _ in grids]
+    contestants = []
     try:
-        for one in contestants:
-            one.turn(1)
+        contestants.append(bench.ours("one rank", name, one_rank))
+        contestants += [bench.ours(label, name, changes, mpirun) for label, changes, mpirun, _ in grids]
+        bench.warm_up(contestants, 1)
         seconds = rounds(contestants, steps, bench.count)
         for one in contestants[1:]:
             apart = losses_apart(one, contestants[0])

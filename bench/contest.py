@@ -42,7 +42,7 @@ class Contestant:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                                             env=os.environ | (environment or {}))
-        self._answer()
+        self.ready = self._answer()
         self._pause()
 
     def _say(self, what):

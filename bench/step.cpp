@@ -78,6 +78,8 @@ class Steps {
                                            (config.training.sequence_length + 1));
   }
 
+  int threads() const { return device_->threads().size(); }
+
   struct Timed {
     std::vector<double> seconds, losses;
   };
@@ -107,7 +109,7 @@ class Steps {
 // Rank 0 reads; the others sleep in the broadcast.
 void take_turns(std::istream& in, std::ostream& out, Communicator& world, Steps& steps) {
   const bool first = world.rank() == 0;
-  if (first) out << R"({"ready": true})" << std::endl;
+  if (first) out << nlohmann::json{{"ready", true}, {"threads", steps.threads()}} << std::endl;
   for (;;) {
     int64_t count = 0;
     if (first && !(in >> count)) count = 0;
@@ -144,8 +146,11 @@ double gemm_rate_of(Communicator& world, int threads) {
 
 }  // namespace
 
-void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, const StepOptions& options) {
-  const int ranks = world_size(config), threads = options.threads * ranks;
+void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, const StepOptions& asked) {
+  const int ranks = world_size(config);
+  StepOptions options = asked;
+  if (!options.threads) options.threads = compute_threads(config, ranks);
+  const int threads = options.threads * ranks;
   run_bench_ranks(ranks, [&](Communicator& world) {
     const bool first = world.rank() == 0;
     if (first && !options.turns)

@@ -10,7 +10,7 @@ namespace triax {
 
 struct StepOptions {
   int steps = 10;
-  int threads = 1;  ///< compute threads per rank
+  int threads = 0;  ///< compute threads per rank; 0: the job's, or cores / ranks
   std::string
       tokens;  ///< a file of int32 [global batch, sequence + 1], the batch of every step; empty: random
   bool turns = false;
@@ -26,7 +26,8 @@ RunConfig gpt2_124m_job();
 /// share of the machine's GEMM rate (measured before and after, in the same run) that is.
 ///
 /// With options.turns, for whoever lets several programs take turns (bench/compare): writes a line {"ready":
-/// true}, then reads a number of steps from each line of `in`, trains them and writes a line {"seconds":
+/// true, "threads": those of a rank}, then reads a number of steps from each line of `in`, trains them and
+/// writes a line {"seconds":
 /// [..], "losses": [..]}, until `in` ends. Between the turns all ranks sleep. Losses are those before each
 /// update.
 void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, const StepOptions& options);

@@ -89,7 +89,7 @@ def main():
     torch.manual_seed(1)
     steps = Steps(parse_job(Path(arguments.job).read_text()), arguments)
     say = lambda **values: print(json.dumps(values), flush=True)  # noqa: E731
-    say(ready=True, torch=torch.__version__)
+    say(ready=True, torch=torch.__version__, threads=torch.get_num_threads())
     for line in sys.stdin:
         seconds, losses = [], []
         for _ in range(int(line)):

@@ -65,9 +65,7 @@ int run_step(const BenchOptions& options) {
     fail_usage("{} processes were started, and without a job file one rank is measured", launched);
   const RunConfig config =
       of_job ? load_job(options.job.files, options.job.sets, {launched, options.job.ranks}) : gpt2_124m_job();
-  StepOptions step = options.step;
-  if (!step.threads) step.threads = compute_threads(config, world_size(config));
-  bench_step(std::cin, std::cout, config, step);
+  bench_step(std::cin, std::cout, config, options.step);
   return exit_done;
 }
 
