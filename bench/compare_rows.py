@@ -113,8 +113,8 @@ class Bench:
         self.rates.append(json.loads(said.stdout))
 
     def rate(self, what):
-        """The median over the row's rounds."""
-        return statistics.median(rates[what] for rates in self.rates)
+        """The highest of the row's rounds: a roof. Whatever else runs only lowers it."""
+        return max(rates[what] for rates in self.rates)
 
     def prepare(self, row):
         """Times every variant of PyTorch that was not yet, in a process of its own, and stores what it took."""
@@ -199,6 +199,8 @@ def against_torch(bench, name, steps, target, others=()):
             one.close()
     mine = Numbers(seconds["Triax"])
     floor = floor_seconds(bench, name, plan)
+    if floor > mine.values[0]:
+        raise Stopped(f"{name}: a step is shorter than its floor: something else ran while the machine's rates were measured")
     gemm, triad = bench.rate(f"gemm_{precision}"), bench.rate("triad")
     model = [plan["flops_per_token"] * plan["tokens_per_step"] / s / gemm for s in mine.values]
     lines.append(line(f"{name}: Triax, tokens/s", Numbers([plan["tokens_per_step"] / s for s in mine.values]), form="{:.0f}",
