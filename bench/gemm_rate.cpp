@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "bench/stopwatch.h"
+#include "core/bf16.h"
 #include "kernels/kernels.h"
 
 namespace triax {
@@ -42,33 +44,46 @@ class OneDnn {
   Sgemm sgemm_ = nullptr;
 };
 
+// Normal numbers in the first `count` bf16 elements.
+void fill_bf16(DeviceBlock& block, int64_t count) {
+  bf16* const data = reinterpret_cast<bf16*>(block.data());
+  for (int64_t i = 0; i < count; ++i) data[i] = round_bf16(1.0f + static_cast<float>(i % 127) / 128);
+}
+
 }  // namespace
 
-double measured_gemm_rate(Device& device, double seconds) {
+double measured_gemm_rate(Device& device, double seconds, DType dtype) {
   constexpr int64_t most = 1024 * 3072;
-  DeviceBlock a(device, most), b(device, 3072 * 3072), c(device, most);
+  const bool narrow = dtype == DType::bf16;
+  DeviceBlock a(device, most), b(device, most), c(device, most);
+  if (narrow) fill_bf16(a, most), fill_bf16(b, most);
   const OneDnn other(device.threads().size());
   struct Size {
     int64_t m, n, k;
   };
   const Size sizes[] = {{1024, 768, 768}, {1024, 3072, 768}, {1024, 768, 3072}, {1024, 1024, 1024}};
-  const int libraries = other.found() ? 2 : 1;
-  const double share = seconds / (static_cast<double>(std::size(sizes)) * libraries);
+  const bool two = other.found() && !narrow;
+  const double share = seconds / static_cast<double>(std::size(sizes) * (two ? 2 : 1));
   double best = 0;
   for (const Size& s : sizes) {
-    const Gemm op{.transpose_b = true,
-                  .m = s.m,
-                  .n = s.n,
-                  .k = s.k,
-                  .a = a.data(),
-                  .lda = s.k,
-                  .b = b.data(),
-                  .ldb = s.k,
-                  .c = c.data(),
-                  .ldc = s.n};
+    Gemm op{.transpose_b = true,
+            .m = s.m,
+            .n = s.n,
+            .k = s.k,
+            .a = a.data(),
+            .lda = s.k,
+            .b = b.data(),
+            .ldb = s.k,
+            .c = c.data(),
+            .ldc = s.n};
+    if (narrow) {
+      op.a = reinterpret_cast<const bf16*>(a.data());
+      op.b = reinterpret_cast<const bf16*>(b.data());
+      op.c = reinterpret_cast<bf16*>(c.data());
+    }
     const double flops = 2.0 * static_cast<double>(s.m * s.n * s.k);
     best = std::max(best, flops / best_seconds(share, [&] { cpu_kernels().gemm(device, op); }));
-    if (other.found()) best = std::max(best, flops / best_seconds(share, [&] { other.run(op); }));
+    if (two) best = std::max(best, flops / best_seconds(share, [&] { other.run(op); }));
   }
   return best;
 }
@@ -86,6 +101,14 @@ double measured_triad_bandwidth(Device& device, double seconds) {
     });
   });
   return 3.0 * n * sizeof(float) / time;
+}
+
+void bench_rates(std::ostream& out, int threads, double seconds) {
+  const auto device = make_cpu_device(threads);
+  const double fp32 = measured_gemm_rate(*device, seconds);
+  const double narrow = measured_gemm_rate(*device, seconds, DType::bf16);
+  const double triad = measured_triad_bandwidth(*device, seconds);
+  out << nlohmann::json{{"gemm_fp32", fp32}, {"gemm_bf16", narrow}, {"triad", triad}} << '\n';
 }
 
 }  // namespace triax

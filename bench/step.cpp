@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bench/gemm_rate.h"
-#include "comm/local_ranks.h"
+#include "bench/ranks.h"
+#include "core/error.h"
 #include "core/rng.h"
 #include "engine/job.h"
 #include "engine/plan.h"
@@ -36,60 +40,132 @@ RunConfig gpt2_124m_job() {
 
 namespace {
 
-std::vector<int32_t> random_rows(const RunConfig& config, int rank, int64_t rows) {
-  std::vector<int32_t> tokens(static_cast<size_t>(rows * (config.training.sequence_length + 1)));
-  const RandomStream stream(static_cast<uint64_t>(rank), "bench tokens");
-  for (size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<int32_t>(stream.below(static_cast<uint64_t>(config.model.vocab_size), i));
+/// A batch that is the same on every grid: [global batch, sequence + 1].
+std::vector<int32_t> batch_of(const RunConfig& config, const std::string& file) {
+  const int64_t vocabulary = config.model.vocab_size;
+  const TrainingConfig& t = config.training;
+  std::vector<int32_t> tokens(static_cast<size_t>(t.global_batch_size * (t.sequence_length + 1)));
+  if (file.empty()) {
+    const RandomStream stream(1, "bench tokens");
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<int32_t>(stream.below(static_cast<uint64_t>(vocabulary), i));
+    return tokens;
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) fail_usage("--tokens {}: cannot be opened", file);
+  const auto bytes = static_cast<std::streamsize>(tokens.size() * sizeof(int32_t));
+  in.read(reinterpret_cast<char*>(tokens.data()), bytes);
+  if (in.gcount() != bytes || in.peek() != std::ifstream::traits_type::eof())
+    fail_usage("--tokens {}: has not {} bytes, int32 of {} sequences of {} + 1 tokens", file, bytes,
+               t.global_batch_size, t.sequence_length);
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= vocabulary)
+      fail_usage("--tokens {}: token {} is not in the vocabulary of {}", file, token, vocabulary);
   return tokens;
 }
 
-// Seconds of each counted step, on rank 0.
-std::vector<double> time_steps(const RunConfig& config, int steps, int threads) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> seconds;
-  run_local_ranks(world_size(config), {}, [&](Communicator& world, int rank) {
-    const auto device = make_cpu_device(threads);
-    Mesh mesh(grid_of(config), world, mesh_needs(config));
-    Trainer trainer(config, mesh, *device, cpu_kernels(), plan_rank(config, rank).scratch_bytes);
-    trainer.initialise();
-    const auto rows = random_rows(config, mesh.coordinate("dp"), trainer.rows_per_step());
-    trainer.load_batch(rows.data());
-    for (int s = 0; s <= steps; ++s) {
-      world.barrier();
+/// One rank of the job, ready to train.
+class Steps {
+ public:
+  Steps(const RunConfig& config, const StepOptions& options, Communicator& world)
+      : world_(world),
+        device_(make_cpu_device(options.threads)),
+        mesh_(grid_of(config), world, mesh_needs(config)),
+        trainer_(config, mesh_, *device_, cpu_kernels(), plan_rank(config, world.rank()).scratch_bytes) {
+    trainer_.initialise();
+    const std::vector<int32_t> batch = batch_of(config, options.tokens);
+    trainer_.load_batch(batch.data() + mesh_.coordinate("dp") * trainer_.rows_per_step() *
+                                           (config.training.sequence_length + 1));
+  }
+
+  int threads() const { return device_->threads().size(); }
+
+  struct Timed {
+    std::vector<double> seconds, losses;
+  };
+  /// From the moment when all ranks begin a step until all have ended it. Collective.
+  Timed run(int64_t count) {
+    using Clock = std::chrono::steady_clock;
+    Timed timed;
+    for (int64_t i = 0; i < count; ++i) {
+      world_.barrier();
       const auto start = Clock::now();
-      trainer.step(s + 1, {});
-      world.barrier();
-      if (rank == 0 && s > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      const StepResult result = trainer_.step(++done_, {});
+      world_.barrier();
+      timed.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      timed.losses.push_back(result.loss);
     }
-  });
-  return seconds;
+    return timed;
+  }
+
+ private:
+  Communicator& world_;
+  std::unique_ptr<Device> device_;
+  Mesh mesh_;
+  Trainer trainer_;
+  int64_t done_ = 0;
+};
+
+// Rank 0 reads; the others sleep in the broadcast.
+void take_turns(std::istream& in, std::ostream& out, Communicator& world, Steps& steps) {
+  const bool first = world.rank() == 0;
+  if (first) out << nlohmann::json{{"ready", true}, {"threads", steps.threads()}} << std::endl;
+  for (;;) {
+    int64_t count = 0;
+    if (first && !(in >> count)) count = 0;
+    world.broadcast(Tensor::of(&count, Shape{1}), 0).wait();
+    if (count < 1) return;
+    const Steps::Timed timed = steps.run(count);
+    if (first) out << nlohmann::json{{"seconds", timed.seconds}, {"losses", timed.losses}} << std::endl;
+  }
 }
 
-}  // namespace
-
-void bench_step(std::ostream& out, const RunConfig& config, int steps, int threads) {
-  const TrainingConfig& t = config.training;
-  const int ranks = world_size(config);
-  fmt::print(out, "{}: {:.1f} M parameters, sequence {}, global batch {}, {}, {} compute {} per rank\n",
-             config.name, static_cast<double>(parameter_count(config.model)) / 1e6, t.sequence_length,
-             t.global_batch_size, to_string(grid_of(config)), threads, threads == 1 ? "thread" : "threads");
-  const auto device = make_cpu_device(threads * ranks);
-  const double before = measured_gemm_rate(*device, 1.0);
-  std::vector<double> seconds = time_steps(config, steps, threads);
-  const double after = measured_gemm_rate(*device, 1.0);
+void report(std::ostream& out, const RunConfig& config, std::vector<double> seconds, double gemm_before,
+            double gemm_after, int threads) {
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
+  const TrainingConfig& t = config.training;
   const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
   const double rate = flops_per_token(config.model, t.sequence_length) * tokens / median;
-  const double gemm = std::max(before, after);
   fmt::print(out, "step seconds  median {:.4f}  min {:.4f}  max {:.4f}  ({} steps)\n", median,
              seconds.front(), seconds.back(), seconds.size());
   fmt::print(out, "tokens/s      {:.1f}\n", tokens / median);
   fmt::print(out, "GFLOP/s       {:.1f}  (model FLOPs)\n", rate / 1e9);
-  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {} threads\n", before / 1e9,
-             after / 1e9, threads * ranks);
-  fmt::print(out, "share         {:.1f} %\n", 100 * rate / gemm);
+  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {} threads\n", gemm_before / 1e9,
+             gemm_after / 1e9, threads);
+  fmt::print(out, "share         {:.1f} %\n", 100 * rate / std::max(gemm_before, gemm_after));
+}
+
+// The GEMM rate of the job's ranks on this host, measured by one rank while the others sleep.
+double gemm_rate_of(Communicator& world, int threads) {
+  double rate = 0;
+  if (world.rank() == 0) rate = measured_gemm_rate(*make_cpu_device(threads), 1.0);
+  world.barrier();
+  return rate;
+}
+
+}  // namespace
+
+void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, const StepOptions& asked) {
+  const int ranks = world_size(config);
+  StepOptions options = asked;
+  if (!options.threads) options.threads = compute_threads(config, ranks);
+  const int threads = options.threads * ranks;
+  run_bench_ranks(ranks, [&](Communicator& world) {
+    const bool first = world.rank() == 0;
+    if (first && !options.turns)
+      fmt::print(out, "{}: {:.1f} M parameters, sequence {}, global batch {}, {}, {} compute {} per rank\n",
+                 config.name, static_cast<double>(parameter_count(config.model)) / 1e6,
+                 config.training.sequence_length, config.training.global_batch_size,
+                 to_string(grid_of(config)), options.threads, options.threads == 1 ? "thread" : "threads");
+    Steps steps(config, options, world);
+    if (options.turns) return take_turns(in, out, world, steps);
+    const double before = gemm_rate_of(world, threads);
+    steps.run(1);
+    const Steps::Timed timed = steps.run(options.steps);
+    const double after = gemm_rate_of(world, threads);
+    if (first) report(out, config, timed.seconds, before, after, threads);
+  });
 }
 
 }  // namespace triax

@@ -5,10 +5,12 @@
 
 #include "bench/checkpoint.h"
 #include "bench/collectives.h"
+#include "bench/gemm_rate.h"
 #include "bench/kernels.h"
 #include "bench/startup.h"
 #include "bench/step.h"
 #include "bench/tensor_parallel.h"
+#include "comm/communicator.h"
 #include "core/error.h"
 #include "engine/job.h"
 
@@ -18,8 +20,8 @@ namespace {
 
 struct BenchOptions {
   JobArguments job;
-  int steps = 10;
-  int threads = 0;  ///< 0: from the machine
+  StepOptions step;
+  int threads = 0;  ///< of the kernels; 0: from the machine
 };
 using Options = std::shared_ptr<BenchOptions>;  // lives as long as the parser that fills it
 
@@ -36,26 +38,56 @@ void add_kernels(CLI::App& group, const Choose& choose, const Options& options) 
   });
 }
 
+void add_rates(CLI::App& group, const Choose& choose, const Options& options) {
+  CLI::App* command = group.add_subcommand(
+      "rates", "the machine's rates alone, as JSON: matrix products in fp32 and bf16, memory");
+  command->add_option("--threads", options->threads, "compute threads (default: all cores)")
+      ->check(CLI::Range(1, 4096));
+  const auto seconds = std::make_shared<double>(0.5);
+  command->add_option("--seconds", *seconds, "spent on each")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 60.0));
+  command->footer("Example:\n  triax bench rates --seconds 1");
+  command->final_callback([choose, options, seconds] {
+    choose([options, seconds] {
+      bench_rates(std::cout, options->threads ? options->threads : compute_threads({}, 1), *seconds);
+      return exit_done;
+    });
+  });
+}
+
 int run_step(const BenchOptions& options) {
   const bool of_job = !options.job.files.empty();
   if (!of_job && (options.job.ranks || !options.job.sets.empty()))
     fail_usage("--ranks and --set go with a job file; without one GPT-2 124M is measured on one rank");
+  int rank = 0, launched = 0;
+  if (started_by_mpi(&rank, &launched) && !of_job && launched > 1)
+    fail_usage("{} processes were started, and without a job file one rank is measured", launched);
   const RunConfig config =
-      of_job ? load_job(options.job.files, options.job.sets, {0, options.job.ranks}) : gpt2_124m_job();
-  bench_step(std::cout, config, options.steps,
-             options.threads ? options.threads : compute_threads(config, world_size(config)));
+      of_job ? load_job(options.job.files, options.job.sets, {launched, options.job.ranks}) : gpt2_124m_job();
+  bench_step(std::cin, std::cout, config, options.step);
   return exit_done;
 }
 
 void add_step(CLI::App& group, const Choose& choose, const Options& options) {
   CLI::App* command = group.add_subcommand("step", "training steps beside the machine's matrix products");
   add_job(*command, options->job, false);
-  command->add_option("--steps", options->steps, "steps that are timed")
+  command->add_option("--steps", options->step.steps, "steps that are timed")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  command->add_option("--threads", options->threads, "compute threads per rank (default: cores / ranks)")
+  command->add_option("--threads", options->step.threads, "compute threads per rank (default: cores / ranks)")
       ->check(CLI::Range(1, 4096));
-  command->footer("Example:\n  triax bench step\n  triax bench step examples/demo.yaml --ranks 2 --steps 20");
+  command->add_option(
+      "--tokens", options->step.tokens,
+      "file of int32 [global batch, sequence + 1]: the batch of every step (default: random)");
+  command
+      ->add_flag("--turns", options->step.turns,
+                 "read numbers of steps from the standard input, a line each, and write a line of JSON with "
+                 "seconds and losses for each")
+      ->excludes("--steps");
+  command->footer(
+      "Example:\n  triax bench step\n  triax bench step examples/demo.yaml --ranks 2 --steps 20\n"
+      "  printf '1\\n5\\n' | triax bench step --turns");
   command->final_callback([choose, options] { choose([options] { return run_step(*options); }); });
 }
 
@@ -164,6 +196,7 @@ void add_bench(CLI::App& app, const Choose& choose) {
   group->footer("Example:\n  triax bench kernels");
   const auto options = std::make_shared<BenchOptions>();
   add_kernels(*group, choose, options);
+  add_rates(*group, choose, options);
   add_step(*group, choose, options);
   add_collectives(*group, choose);
   add_tensor_parallel(*group, choose);

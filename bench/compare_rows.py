@@ -1,0 +1,353 @@
+"""The rows of bench/compare.py: each is a function that measures and returns lines {case, value, target, met, note}."""
+import copy
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from compare_cases import JOBS, TORCH, TORCH_SETTINGS, demo_job
+from contest import Contestant, Numbers, Stopped, losses_apart, ratios, rounds
+
+HERE = Path(__file__).resolve().parent
+# Relative difference of losses over the steps that both did; bf16 rounds differently on the two sides.
+SAME_LOSS = {"fp32": 2e-5, "bf16": 1e-2}
+
+
+class Bench:
+    """Inputs, programs and rates, under one folder."""
+
+    def __init__(self, triax, folder, count, hold=False, variants=None):
+        self.variants = variants
+        self.triax, self.folder, self.count, self.hold = triax, Path(folder).resolve(), count, hold
+        os.environ["COMPARE_LOGS"] = str(self.folder)
+        # Inductor's cache: what --prepare has compiled is not compiled again.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self.folder / "inductor"))
+        self.rates = []
+
+    # ---- inputs
+
+    def job(self, name, changes=None):
+        """The path of a job file; `changes` {section: {key: value}} on top of the named job."""
+        job = copy.deepcopy(JOBS[name] if name in JOBS else self.demo())
+        label = name
+        for section, values in (changes or {}).items():
+            job.setdefault(section, {}).update(values)
+            label += "".join(f"-{key}-{value}" for key, value in values.items())
+        text = self.folder / "text.txt"
+        if not text.exists():
+            text.write_text("the quick brown fox jumps over the lazy dog. " * 50000)
+        job |= {"name": label, "output_dir": str(self.folder / "runs" / label), "data": {"train": [{"path": str(text)}]}}
+        path = self.folder / f"{label}.yaml"
+        path.write_text(json.dumps(job, indent=1) + "\n")  # JSON is YAML
+        return path
+
+    def demo(self):
+        import yaml
+
+        return demo_job(yaml.safe_load((HERE.parent / "examples" / "demo.yaml").read_text()))
+
+    def tokens(self, name):
+        """Random tokens [global batch, sequence + 1], int32."""
+        import numpy
+
+        job = json.loads(self.job(name).read_text())
+        training, vocabulary = job["training"], job["model"]["vocab_size"]
+        shape = (training["global_batch_size"], training["sequence_length"] + 1)
+        path = self.folder / f"tokens-{vocabulary}-{shape[0]}-{shape[1]}.bin"
+        if not path.exists():
+            numpy.random.default_rng(1).integers(0, vocabulary, shape, dtype="<i4").tofile(path)
+        return path
+
+    def weights(self, name):
+        """The view of a checkpoint with the weights that `triax train` starts from. Not a matter of precision or batch."""
+        job = json.loads(self.job(name).read_text())
+        label = f"{job['model']['architecture']}-{job['model']['vocab_size']}-{job['model']['hidden_size']}"
+        run = self.folder / "weights" / label
+        path = run / "checkpoints" / "step-00000000" / "checkpoint.h5"
+        if not path.exists():
+            sets = ["checkpoint.save_initial=true", f"output_dir={run}", "training.precision=fp32",
+                    "training.micro_batch_size=1", "training.global_batch_size=1", "training.sequence_length=16"]
+            arguments = [word for one in sets for word in ("--set", one)]
+            subprocess.run([self.triax, "train", self.job(name), "--quiet", *arguments], check=True)
+            subprocess.run(["rm", "-r", run / "checkpoints" / "step-00000001"], check=True)
+        return path
+
+    # ---- programs
+
+    def ours(self, label, name, changes=None, mpirun=False):
+        job = self.job(name, changes)
+        ranks = 1
+        for key in ("tensor", "pipeline", "data"):
+            ranks *= json.loads(job.read_text())["parallel"].get(key, 1)
+        command = [self.triax, "bench", "step", job, "--turns", "--tokens", self.tokens(name)]
+        if not mpirun:
+            return Contestant(label, command + ["--ranks", str(ranks)])
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return Contestant(label, ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + command, root)
+
+    def torch(self, variant, name, settings=TORCH_SETTINGS, more=()):
+        precision = JOBS[name]["training"]["precision"]
+        command = [sys.executable, HERE / "torch_step.py", self.job(name), "--tokens", self.tokens(name), "--weights",
+                   self.weights(name), "--threads", str(cores()), *TORCH[precision][variant], *more]
+        return Contestant(f"PyTorch {variant}", command, settings)
+
+    def plan(self, name, changes=None):
+        said = subprocess.run([self.triax, "plan", self.job(name, changes), "--ranks", "1", "--json"], check=True,
+                              capture_output=True, text=True)
+        return json.loads(said.stdout)
+
+    def warm_up(self, contestants, steps):
+        for one in contestants:
+            one.turn(steps)
+        if self.hold:
+            print("warm", file=sys.stderr, flush=True)
+            sys.stdin.readline()
+
+    # ---- what the machine does, and which of PyTorch's ways is the best
+
+    def measure_rates(self):
+        said = subprocess.run([self.triax, "bench", "rates", "--seconds", "0.3"], check=True, capture_output=True, text=True)
+        self.rates.append(json.loads(said.stdout))
+
+    def rate(self, what):
+        """The highest of the row's rounds: a roof. Whatever else runs only lowers it."""
+        return max(rates[what] for rates in self.rates)
+
+    def prepare(self, row):
+        """Times every variant of PyTorch that was not yet, in a process of its own, and stores what it took."""
+        name = JOB_OF_ROW.get(row)
+        if not name:
+            return
+        known = self._times(name)
+        times = json.loads(known.read_text()) if known.exists() else {}
+        for variant in TORCH[JOBS[name]["training"]["precision"]]:
+            if variant in times:
+                continue
+            try:
+                with self.torch(variant, name) as one:
+                    one.turn(2)
+                    times[variant] = min(one.turn(2))
+            except Stopped as stopped:
+                print(stopped, file=sys.stderr)
+                continue
+            print(f"{row}: PyTorch {variant}: {times[variant]:.3f} s a step", flush=True)
+            known.write_text(json.dumps(times, indent=1) + "\n")
+
+    def _times(self, name):
+        return self.folder / f"torch-{name}.json"
+
+    def best_variants(self, name):
+        """The best of PyTorch's ways, and before it the best of those that are public, where that is another."""
+        if self.variants:
+            return self.variants
+        if not self._times(name).exists():
+            raise SystemExit(f"compare: {name}: nothing is known of PyTorch's variants; run bench/compare.py --prepare first")
+        times = json.loads(self._times(name).read_text())
+        public = min((v for v in times if "oneDNN" not in v), key=times.get)
+        return list(dict.fromkeys([public, min(times, key=times.get)]))
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
+
+
+def line(case, numbers, target=None, note="", form="{:.2f}"):
+    """`numbers` shall be at least `target`."""
+    value = numbers.text(form)
+    if target is None:
+        return {"case": case, "value": value, "note": note}
+    return {"case": case, "value": value, "target": f"{target:g}", "met": numbers.median >= target, "note": note}
+
+
+def floor_seconds(bench, name, plan):
+    """The least time of a step: its multiplications at the machine's rate (of attention the causal half), and what AdamW
+    reads and writes of weights, gradients and moments at the rate of the triad (28 bytes a parameter; in bf16 30)."""
+    job = JOBS[name]
+    precision = job["training"]["precision"]
+    attention = 6 * job["model"]["num_hidden_layers"] * job["model"]["hidden_size"] * job["training"]["sequence_length"]
+    flops = (plan["flops_per_token"] - attention) * plan["tokens_per_step"]
+    bytes_moved = plan["parameters"] * (30 if precision == "bf16" else 28)
+    return flops / bench.rate(f"gemm_{precision}") + bytes_moved / bench.rate("triad")
+
+
+def against_torch(bench, name, steps, target, others=()):
+    """Triax's tokens/s over PyTorch's. `others`: more of ours, [(label, job)]. Returns (lines, seconds by name)."""
+    precision = JOBS[name]["training"]["precision"]
+    plan = bench.plan(name)
+    variants = bench.best_variants(name)
+    contestants = []
+    try:
+        contestants += [bench.ours("Triax", name)] + [bench.torch(v, name) for v in variants]
+        contestants += [bench.ours(label, job) for label, job in others]
+        if len({one.ready["threads"] for one in contestants}) > 1:
+            raise Stopped(f"{name}: the programs have different numbers of threads")
+        bench.warm_up(contestants, 1)
+        seconds = rounds(contestants, steps, bench.count, bench.measure_rates)
+        ours, lines = contestants[0], []
+        for one in contestants[1 : 1 + len(variants)]:
+            apart = losses_apart(one, ours)
+            if apart > SAME_LOSS[precision]:
+                raise Stopped(f"{name}: losses of {one.name} differ from Triax's by {apart:.2g}: not the same computation")
+            rate = plan["tokens_per_step"] / statistics.median(seconds[one.name])
+            lines.append(line(f"{name}: Triax / {one.name}, tokens/s", ratios(seconds[one.name], seconds["Triax"]), target,
+                              f"{rate:.0f} tokens/s there; losses within {apart:.1g}"))
+    finally:
+        for one in contestants:
+            one.close()
+    mine = Numbers(seconds["Triax"])
+    floor = floor_seconds(bench, name, plan)
+    if floor > mine.values[0]:
+        raise Stopped(f"{name}: a step is shorter than its floor: something else ran while the machine's rates were measured")
+    gemm, triad = bench.rate(f"gemm_{precision}"), bench.rate("triad")
+    model = [plan["flops_per_token"] * plan["tokens_per_step"] / s / gemm for s in mine.values]
+    lines.append(line(f"{name}: Triax, tokens/s", Numbers([plan["tokens_per_step"] / s for s in mine.values]), form="{:.0f}",
+                      note=f"floor {plan['tokens_per_step'] / floor:.0f} at {gemm / 1e9:.0f} GFLOP/s and {triad / 1e9:.1f} GB/s"))
+    lines.append(line(f"{name}: share of the floor", Numbers([floor / s for s in mine.values]), 0.9))
+    lines.append(line(f"{name}: model FLOPs, share of the GEMM rate", Numbers(model), 0.85 if name == "gpt2" else None))
+    return lines, seconds
+
+
+def gpt2_bf16(bench):
+    lines, seconds = against_torch(bench, "gpt2-bf16", 2, 1.3, [("Triax fp32", "gpt2")])
+    lines.append(line("gpt2-bf16: Triax bf16 / Triax fp32, tokens/s", ratios(seconds["Triax fp32"], seconds["Triax"]), 0.9))
+    narrow, wide = (bench.plan(name)["stages"][0]["memory"]["activations"] for name in ("gpt2-bf16", "gpt2"))
+    lines.append(at_most("gpt2-bf16: activations, bf16 / fp32, planned", narrow / wide, 0.55,
+                         f"{narrow / 2**20:.0f} and {wide / 2**20:.0f} MiB"))
+    return lines
+
+
+def at_most(case, value, target, note=""):
+    return {"case": case, "value": f"{value:.2f}", "target": f"at most {target:g}", "met": value <= target, "note": note}
+
+
+def memory(bench):
+    """Peak beyond weights, gradients and moments. Ours: the process's highest resident size less what the plan says of
+    those three, so that program and libraries count. PyTorch's: its highest less its size between steps, when it holds
+    weights, moments and its libraries, less its gradients, and with the malloc that gives memory back: the least that it
+    can be said to take."""
+    lines = []
+    for name in ("gpt2", "gpt2-bf16", "llama", "small"):
+        planned = bench.plan(name)["stages"][0]["memory"]
+        kept = sum(planned[part] for part in ("weights", "gradients", "optimizer"))
+        beyond = sum(planned.values()) - kept
+        with bench.ours("Triax", name) as one:
+            one.turn(2)
+            ours = one.memory("VmHWM") - kept
+        precision = JOBS[name]["training"]["precision"]
+        theirs = {variant: torch_beyond(bench, variant, name) for variant in TORCH[precision] if "oneDNN" not in variant}
+        least = min(theirs, key=theirs.get)
+        all_of_them = ", ".join(f"{variant} {size / 2**20:.0f}" for variant, size in theirs.items())
+        lines.append(at_most(f"{name}: memory beyond weights, gradients, moments, Triax / PyTorch {least}",
+                             ours / theirs[least], 0.6,
+                             f"MiB: Triax {ours / 2**20:.0f} (planned {beyond / 2**20:.0f}), PyTorch {all_of_them}"))
+    return lines
+
+
+def torch_beyond(bench, variant, name):
+    parameters = bench.plan(name)["parameters"]
+    gradients = parameters * (2 if variant.startswith("bf16") else 4)
+    with bench.torch(variant, name, {}, ["--trim"]) as one:
+        one.turn(2)
+        resting = one.memory("VmRSS")
+        one.forget_peak()
+        one.turn(2)
+        return one.memory("VmHWM") - resting - gradients
+
+
+def one_against_many(bench, name, steps, grids, one_rank=None):
+    """Tokens/s of grids over those of one rank with all cores. grids: [(label, changes, mpirun, target)]."""
+    contestants = []
+    try:
+        contestants.append(bench.ours("one rank", name, one_rank))
+        contestants += [bench.ours(label, name, changes, mpirun) for label, changes, mpirun, _ in grids]
+        bench.warm_up(contestants, 1)
+        seconds = rounds(contestants, steps, bench.count)
+        for one in contestants[1:]:
+            apart = losses_apart(one, contestants[0])
+            if apart > SAME_LOSS["fp32"]:
+                raise Stopped(f"{name}: losses of {one.name} differ from one rank's by {apart:.2g}")
+    finally:
+        for one in contestants:
+            one.close()
+    lines = [line(f"{name}: {label} / one rank", ratios(seconds["one rank"], seconds[label]), target,
+                  f"{statistics.median(seconds[label]):.3f} and {statistics.median(seconds['one rank']):.3f} s a step")
+             for label, _, _, target in grids if target]
+    return lines, seconds
+
+
+def grid(tensor, pipeline, data, micro):
+    return {"parallel": {"tensor": tensor, "pipeline": pipeline, "data": data}, "training": {"micro_batch_size": micro}}
+
+
+def ranks2(bench):
+    return one_against_many(bench, "gpt2", 2, [("data 2", grid(1, 1, 2, 2), False, 0.95),
+                                               ("tensor 2", grid(2, 1, 1, 4), False, 0.95)])[0]
+
+
+def ranks8(bench):
+    """One rank takes its batch in one piece, which is its best."""
+    lines = one_against_many(bench, "gpt2-8", 1, [("2 x 2 x 2 threads", grid(2, 2, 2, 2), False, 0.85)])[0]
+    whole = {"training": {"micro_batch_size": 16}}
+    return lines + one_against_many(bench, "demo", 40, [("2 x 2 x 2 threads", grid(2, 2, 2, 2), False, 0.6)], whole)[0]
+
+
+def mpirun(bench):
+    lines = []
+    for name, steps, changes, label in (("gpt2", 2, grid(1, 1, 2, 2), "data 2"), ("gpt2", 2, grid(2, 1, 1, 4), "tensor 2"),
+                                        ("demo", 40, grid(2, 2, 2, 2), "2 x 2 x 2, oversubscribed")):
+        _, seconds = one_against_many(bench, name, steps, [("threads", changes, False, None), ("mpirun", changes, True, None)])
+        lines.append(line(f"{name}: mpirun / threads, {label}", ratios(seconds["threads"], seconds["mpirun"]), 0.9,
+                          f"{statistics.median(seconds['mpirun']):.3f} and {statistics.median(seconds['threads']):.3f} s a step"))
+    return lines
+
+
+def start(bench):
+    """From the program's start to the first line of metrics.jsonl, and as the run itself counts."""
+    seconds, own = [], []
+    for _ in range(bench.count + 1):
+        job = bench.job("demo", {"parallel": {"tensor": 2, "pipeline": 2, "data": 2}})
+        run = Path(json.loads(job.read_text())["output_dir"])
+        subprocess.run(["rm", "-rf", run], check=True)
+        begin = time.perf_counter()
+        process = subprocess.Popen([bench.triax, "train", job, "--ranks", "8", "--quiet"], stdout=subprocess.DEVNULL)
+        metrics = run / "metrics.jsonl"
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+            time.sleep(0.002)
+        seconds.append(time.perf_counter() - begin)
+        if process.wait():
+            raise Stopped("triax train ended with a fault")
+        own.append(json.loads((run / "summary.json").read_text())["startup"]["seconds"])
+    numbers, counted = Numbers(seconds[1:]), Numbers(own[1:])
+    return [{"case": "demo: start to the first step, 8 ranks, s", "value": numbers.text("{:.3f}"), "target": "under 1",
+             "met": numbers.median < 1, "note": f"as summary.json counts: {counted.text('{:.3f}')}"}]
+
+
+def llmc(bench):
+    """llm.c's source is not here: numbers of another machine (docs/performance.md), which are no comparison."""
+    lines = []
+    for name, steps, theirs, target in (("gpt2", 2, 48, 8), ("gpt2-64", 4, 58, 6.5)):
+        plan = bench.plan(name)
+        with bench.ours("Triax", name) as one:
+            one.turn(2)
+            rates = Numbers([plan["tokens_per_step"] / s for s in one.turn(steps * bench.count)])
+        lines.append({"case": f"{name}: Triax here, tokens/s; llm.c elsewhere {theirs}", "value": rates.text("{:.0f}"),
+                      "target": f"{target:g} times", "note": f"{rates.median / theirs:.1f} times, across two machines: no proof"})
+    return lines
+
+
+JOB_OF_ROW = {"gpt2": "gpt2", "gpt2-bf16": "gpt2-bf16", "llama": "llama", "small": "small"}
+ROWS = {
+    "gpt2": lambda bench: against_torch(bench, "gpt2", 2, 1.3)[0],
+    "small": lambda bench: against_torch(bench, "small", 5, 1.5)[0],
+    "llama": lambda bench: against_torch(bench, "llama", 2, 1.4)[0],
+    "gpt2-bf16": gpt2_bf16,
+    "llmc": llmc,
+    "memory": memory,
+    "ranks2": ranks2,
+    "ranks8": ranks8,
+    "mpirun": mpirun,
+    "start": start,
+}
