@@ -211,7 +211,7 @@ TEST(HuggingFace, BothFormsOfRopeMeanTheSame) {
 
 TEST(HuggingFace, AFolderThatDoesNotFitItsConfigIsRefused) {
   const ScratchFolder folder;
-  const auto refused = [&](HfModel model) {
+  const auto refused = [&](const HfModel& model) {
     model.write(folder.path());
     return error_of([&] { PretrainedFolder(folder.path()).check_tied(); });
   };

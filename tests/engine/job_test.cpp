@@ -42,10 +42,10 @@ data: {train: [{path: corpus.txt}]}
     std::ofstream(dir_ / name) << text;
     return dir_ / name;
   }
-  static RunConfig load(const std::vector<std::string>& sets = {}, JobRanks ranks = {}) {
+  static RunConfig load(const std::vector<std::string>& sets = {}, const JobRanks& ranks = {}) {
     return load_job({"job.yaml"}, sets, ranks);
   }
-  static std::vector<std::string> problems(const std::vector<std::string>& sets, JobRanks ranks = {},
+  static std::vector<std::string> problems(const std::vector<std::string>& sets, const JobRanks& ranks = {},
                                            const std::vector<std::string>& files = {"job.yaml"}) {
     std::vector<std::string> list;
     load_job(files, sets, ranks, list);

@@ -147,7 +147,7 @@ TEST(Metrics, ReasonsAreThoseOfTheFailure) {
   std::filesystem::create_symlink("/dev/full", path + ".new");
   errno = EACCES;  // an older failure's
   try {
-    MetricsFile(path, 1, unexpected);
+    const MetricsFile file(path, 1, unexpected);
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();

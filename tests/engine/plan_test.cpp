@@ -167,7 +167,7 @@ TEST(Plan, FlopsAreThoseOfTheMatrices) {
   const RankPlan plan = plan_rank(c, 0);
   const double tokens = 12 * 12, h = 48, f = 192, layers = 4, vocabulary = 64;
   const double matrices = layers * (4 * h * h + 2 * h * f) + vocabulary * h;
-  const double pairs = 12 * 12 * (12 * 13 / 2);  // sequences, heads, causal pairs
+  const double pairs = 12 * 12 * 12 * 13 / 2.0;  // sequences, heads, causal pairs
   EXPECT_DOUBLE_EQ(plan.flops(), 6 * matrices * tokens + layers * (4 + 10) * pairs * (h / 12));
 }
 
