@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <vector>
 
 #include "bench/gemm_rate.h"
+#include "bench/profile.h"
 #include "comm/local_ranks.h"
 #include "core/rng.h"
 #include "engine/job.h"
@@ -44,14 +46,23 @@ std::vector<int32_t> random_rows(const RunConfig& config, int rank, int64_t rows
   return tokens;
 }
 
-// Seconds of each counted step, on rank 0.
-std::vector<double> time_steps(const RunConfig& config, int steps, int threads) {
+/// Rank 0's counted steps.
+struct Measured {
+  std::vector<double> seconds;                     // of each
+  std::map<std::string, TimedDevice::Line> lines;  // of all, where kernels are timed
+};
+
+Measured time_steps(const RunConfig& config, int steps, int threads, bool profile) {
   using Clock = std::chrono::steady_clock;
-  std::vector<double> seconds;
+  Measured measured;
   run_local_ranks(world_size(config), {}, [&](Communicator& world, int rank) {
-    const auto device = make_cpu_device(threads);
+    const auto cpu = make_cpu_device(threads);
+    TimedDevice timed(*cpu);
+    const bool times = profile && rank == 0;
+    Device& device = times ? timed : *cpu;
     Mesh mesh(grid_of(config), world, mesh_needs(config));
-    Trainer trainer(config, mesh, *device, cpu_kernels(), plan_rank(config, rank).scratch_bytes);
+    Trainer trainer(config, mesh, device, times ? timed_kernels() : cpu_kernels(),
+                    plan_rank(config, rank).scratch_bytes);
     trainer.initialise();
     const auto rows = random_rows(config, mesh.coordinate("dp"), trainer.rows_per_step());
     trainer.load_batch(rows.data());
@@ -60,15 +71,18 @@ std::vector<double> time_steps(const RunConfig& config, int steps, int threads) 
       const auto start = Clock::now();
       trainer.step(s + 1, {});
       world.barrier();
-      if (rank == 0 && s > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      if (rank == 0 && s > 0)
+        measured.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+      if (s == 0) timed.forget();
     }
+    if (rank == 0) measured.lines = timed.lines();
   });
-  return seconds;
+  return measured;
 }
 
 }  // namespace
 
-void bench_step(std::ostream& out, const RunConfig& config, int steps, int threads) {
+void bench_step(std::ostream& out, const RunConfig& config, int steps, int threads, bool profile) {
   const TrainingConfig& t = config.training;
   const int ranks = world_size(config);
   fmt::print(out, "{}: {:.1f} M parameters, sequence {}, global batch {}, {}, {} compute {} per rank\n",
@@ -76,7 +90,8 @@ void bench_step(std::ostream& out, const RunConfig& config, int steps, int threa
              t.global_batch_size, to_string(grid_of(config)), threads, threads == 1 ? "thread" : "threads");
   const auto device = make_cpu_device(threads * ranks);
   const double before = measured_gemm_rate(*device, 1.0);
-  std::vector<double> seconds = time_steps(config, steps, threads);
+  const Measured measured = time_steps(config, steps, threads, profile);
+  std::vector<double> seconds = measured.seconds;
   const double after = measured_gemm_rate(*device, 1.0);
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
@@ -90,6 +105,12 @@ void bench_step(std::ostream& out, const RunConfig& config, int steps, int threa
   fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {} threads\n", before / 1e9,
              after / 1e9, threads * ranks);
   fmt::print(out, "share         {:.1f} %\n", 100 * rate / gemm);
+  if (!profile) return;
+  // A rank with its threads has the roofs of its part of the machine.
+  const double bandwidth = measured_triad_bandwidth(*device, 1.0);
+  fmt::print(out, "triad         {:.1f}  GB/s on {} threads\n", bandwidth / 1e9, threads * ranks);
+  print_profile(out, measured.lines, steps, std::accumulate(seconds.begin(), seconds.end(), 0.0),
+                {gemm / ranks, bandwidth / ranks});
 }
 
 }  // namespace triax

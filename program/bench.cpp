@@ -20,6 +20,7 @@ struct BenchOptions {
   JobArguments job;
   int steps = 10;
   int threads = 0;  ///< 0: from the machine
+  bool profile = false;
 };
 using Options = std::shared_ptr<BenchOptions>;  // lives as long as the parser that fills it
 
@@ -43,7 +44,8 @@ int run_step(const BenchOptions& options) {
   const RunConfig config =
       of_job ? load_job(options.job.files, options.job.sets, {0, options.job.ranks}) : gpt2_124m_job();
   bench_step(std::cout, config, options.steps,
-             options.threads ? options.threads : compute_threads(config, world_size(config)));
+             options.threads ? options.threads : compute_threads(config, world_size(config)),
+             options.profile);
   return exit_done;
 }
 
@@ -55,7 +57,9 @@ void add_step(CLI::App& group, const Choose& choose, const Options& options) {
       ->check(CLI::Range(1, 1000000));
   command->add_option("--threads", options->threads, "compute threads per rank (default: cores / ranks)")
       ->check(CLI::Range(1, 4096));
-  command->footer("Example:\n  triax bench step\n  triax bench step examples/demo.yaml --ranks 2 --steps 20");
+  command->add_flag("--profile", options->profile, "the step's time by kernel, on rank 0");
+  command->footer(
+      "Example:\n  triax bench step --profile\n  triax bench step examples/demo.yaml --ranks 2 --steps 20");
   command->final_callback([choose, options] { choose([options] { return run_step(*options); }); });
 }
 
