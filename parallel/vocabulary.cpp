@@ -57,9 +57,11 @@ void VocabularyHead::declare(ParamStore& params) {
 }
 
 int64_t VocabularyHead::chunk_tokens(int64_t tokens) const {
-  constexpr int64_t elements = int64_t{8} << 20;
-  const int64_t fit = std::max<int64_t>(elements / std::max<int64_t>(rows_, 1) / 64 * 64, 64);
-  return std::min(tokens, fit);
+  // A chunk's three products read the weight once and its gradient twice: many tokens share that.
+  constexpr int64_t elements = int64_t{32} << 20, unit = 64;
+  const int64_t fit = std::max<int64_t>(elements / std::max<int64_t>(rows_, 1) / unit, 1);
+  const int64_t units = (tokens + unit - 1) / unit, chunks = (units + fit - 1) / fit;
+  return std::min(tokens, (units + chunks - 1) / chunks * unit);
 }
 
 void VocabularyHead::local_logits(Pass& pass, const Tensor& x, const Tensor& out) const {
