@@ -7,9 +7,11 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <vector>
 
 #include "bench/gemm_rate.h"
+#include "bench/profile.h"
 #include "bench/ranks.h"
 #include "core/error.h"
 #include "core/rng.h"
@@ -64,21 +66,27 @@ std::vector<int32_t> batch_of(const RunConfig& config, const std::string& file) 
   return tokens;
 }
 
-/// One rank of the job, ready to train.
+/// One rank of the job, ready to train; with options.profile rank 0's kernels are timed.
 class Steps {
  public:
   Steps(const RunConfig& config, const StepOptions& options, Communicator& world)
       : world_(world),
-        device_(make_cpu_device(options.threads)),
+        cpu_(make_cpu_device(options.threads)),
+        timed_(*cpu_),
+        times_(options.profile && world.rank() == 0),
         mesh_(grid_of(config), world, mesh_needs(config)),
-        trainer_(config, mesh_, *device_, cpu_kernels(), plan_rank(config, world.rank()).scratch_bytes) {
+        trainer_(config, mesh_, times_ ? timed_ : *cpu_, times_ ? timed_kernels() : cpu_kernels(),
+                 plan_rank(config, world.rank()).scratch_bytes) {
     trainer_.initialise();
     const std::vector<int32_t> batch = batch_of(config, options.tokens);
     trainer_.load_batch(batch.data() + mesh_.coordinate("dp") * trainer_.rows_per_step() *
                                            (config.training.sequence_length + 1));
   }
 
-  int threads() const { return device_->threads().size(); }
+  int threads() const { return cpu_->threads().size(); }
+  /// What each kernel has taken since the last forget().
+  const std::map<std::string, TimedDevice::Line>& lines() const { return timed_.lines(); }
+  void forget() { timed_.forget(); }
 
   struct Timed {
     std::vector<double> seconds, losses;
@@ -100,7 +108,9 @@ class Steps {
 
  private:
   Communicator& world_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> cpu_;
+  TimedDevice timed_;
+  bool times_;
   Mesh mesh_;
   Trainer trainer_;
   int64_t done_ = 0;
@@ -162,9 +172,18 @@ void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, co
     if (options.turns) return take_turns(in, out, world, steps);
     const double before = gemm_rate_of(world, threads);
     steps.run(1);
+    steps.forget();
     const Steps::Timed timed = steps.run(options.steps);
     const double after = gemm_rate_of(world, threads);
-    if (first) report(out, config, timed.seconds, before, after, threads);
+    if (!first) return;
+    report(out, config, timed.seconds, before, after, threads);
+    if (!options.profile) return;
+    // A rank with its threads has the roofs of its part of the machine.
+    const double bandwidth = measured_triad_bandwidth(*make_cpu_device(threads), 1.0);
+    fmt::print(out, "triad         {:.1f}  GB/s on {} threads\n", bandwidth / 1e9, threads);
+    print_profile(out, steps.lines(), options.steps,
+                  std::accumulate(timed.seconds.begin(), timed.seconds.end(), 0.0),
+                  {std::max(before, after) / ranks, bandwidth / ranks});
   });
 }
 

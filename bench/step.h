@@ -11,9 +11,10 @@ namespace triax {
 struct StepOptions {
   int steps = 10;
   int threads = 0;  ///< compute threads per rank; 0: the job's, or cores / ranks
-  std::string
-      tokens;  ///< a file of int32 [global batch, sequence + 1], the batch of every step; empty: random
+  /// A file of int32 [global batch, sequence + 1], the batch of every step; empty: random.
+  std::string tokens;
   bool turns = false;
+  bool profile = false;  ///< also what each kernel of rank 0 took (print_profile())
 };
 
 /// GPT-2 124M, fp32, sequence 256, batch 4, one rank: what `triax bench step` measures without a job.
@@ -25,11 +26,10 @@ RunConfig gpt2_124m_job();
 /// As it is: options.steps steps (after one that is not counted), then tokens/s, model GFLOP/s, and what
 /// share of the machine's GEMM rate (measured before and after, in the same run) that is.
 ///
-/// With options.turns, for whoever lets several programs take turns (bench/compare): writes a line {"ready":
-/// true, "threads": those of a rank}, then reads a number of steps from each line of `in`, trains them and
-/// writes a line {"seconds":
-/// [..], "losses": [..]}, until `in` ends. Between the turns all ranks sleep. Losses are those before each
-/// update.
+/// With options.turns, for whoever lets several programs take turns (bench/compare): writes a line
+/// {"ready": true, "threads": those of a rank}, then reads a number of steps from each line of `in`, trains
+/// them and writes a line {"seconds": [..], "losses": [..]}, until `in` ends. Between the turns all ranks
+/// sleep. Losses are those before each update.
 void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, const StepOptions& options);
 
 }  // namespace triax

@@ -43,8 +43,8 @@ void VocabularyEmbedding::backward_weight(Pass& pass, const Tensor& ids, const T
 }
 
 VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied,
-                               float init_stddev)
-    : spec_(table_spec(std::move(name), vocabulary, hidden, init_stddev)) {
+                               float init_stddev, int64_t chunk_elements)
+    : spec_(table_spec(std::move(name), vocabulary, hidden, init_stddev)), chunk_elements_(chunk_elements) {
   spec_.tied = tied;
 }
 
@@ -57,9 +57,10 @@ void VocabularyHead::declare(ParamStore& params) {
 }
 
 int64_t VocabularyHead::chunk_tokens(int64_t tokens) const {
-  constexpr int64_t elements = int64_t{8} << 20;
-  const int64_t fit = std::max<int64_t>(elements / std::max<int64_t>(rows_, 1) / 64 * 64, 64);
-  return std::min(tokens, fit);
+  constexpr int64_t unit = 64;
+  const int64_t fit = std::max<int64_t>(chunk_elements_ / std::max<int64_t>(rows_, 1) / unit, 1);
+  const int64_t units = (tokens + unit - 1) / unit, chunks = (units + fit - 1) / fit;
+  return std::min(tokens, (units + chunks - 1) / chunks * unit);
 }
 
 void VocabularyHead::local_logits(Pass& pass, const Tensor& x, const Tensor& out) const {

@@ -28,10 +28,14 @@ class VocabularyEmbedding {
 /// of the target's logit.
 class VocabularyHead {
  public:
+  /// Elements of a chunk's logits. A chunk's three products read the weight twice and its gradient once,
+  /// whatever its tokens: many share that (docs/performance.md).
+  static constexpr int64_t usual_chunk = int64_t{32} << 20;
   /// `tied`: the weight is the embedding's.
-  VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied, float init_stddev);
+  VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied, float init_stddev,
+                 int64_t chunk_elements = usual_chunk);
   void declare(ParamStore& params);
-  /// Tokens of a chunk: as many as keep its logits within some 32 MiB.
+  /// Tokens of a chunk: a multiple of 64, or all; chunks are about even.
   int64_t chunk_tokens(int64_t tokens) const;
 
   /// Adds the tokens' losses to *pass.loss (double, exact; the same on all tensor ranks). Unless
@@ -51,6 +55,7 @@ class VocabularyHead {
   void local_logits(Pass& pass, const Tensor& x, const Tensor& out) const;
 
   ParamSpec spec_;
+  int64_t chunk_elements_;
   int weight_ = -1;
   int64_t first_row_ = 0, valid_ = 0, rows_ = 0;
 };

@@ -38,26 +38,36 @@ int64_t pieces_of(int64_t n, int64_t size) {
   return std::max<int64_t>(1, (n + size - 1) / size);
 }
 
-/// n cut into about equal parts of at most `size`, each a multiple of `unit` but the last.
-int64_t even_part(int64_t n, int64_t size, int64_t unit) {
-  const int64_t part = (n + pieces_of(n, size) - 1) / pieces_of(n, size);
-  return std::min(size, (part + unit - 1) / unit * unit);
-}
-
 struct Cut {
   int64_t rows, columns;
 };
 
-/// Large tiles pack less, small ones keep all threads busy. An element's bits don't depend on the cut, so it
-/// may look at the number of threads.
+/// Every tile packs its columns of B, and its rows of A where they are stored transposed; else it reads them
+/// where they lie, which costs about a quarter. Of the cuts that keep all threads busy the one is taken that
+/// packs least. An element's bits don't depend on the cut, so it may look at the number of threads.
 Cut cut_of(const Gemm& op, int threads) {
-  int64_t rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded_rows;  // 1344 = 14 * 96
-  int64_t columns = gemm_max_columns;
-  const auto tiles = [&] { return pieces_of(op.m, rows) * pieces_of(op.n, columns); };
+  const int64_t most_rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded_rows;
+  constexpr int64_t row_unit = 42, column_unit = 32;  // multiples of the micro-kernels' sides
+  constexpr int64_t least_rows = 2 * row_unit, least_columns = 2 * column_unit;
+  const auto part = [](int64_t n, int64_t pieces, int64_t unit, int64_t most) {
+    return std::min(most, pieces_of(pieces_of(n, pieces), unit) * unit);
+  };
   const int64_t enough = threads == 1 ? 1 : 6 * threads;
-  while (tiles() < enough && rows > 168) rows /= 2;
-  while (tiles() < enough && columns > 96) columns /= 2;
-  return {even_part(op.m, rows, 84), even_part(op.n, columns, 32)};  // multiples of the micro-kernels' sides
+  const int64_t down_least = pieces_of(op.m, most_rows), across_least = pieces_of(op.n, gemm_max_columns);
+  const int64_t down_most = std::max(down_least, op.m / least_rows);
+  const int64_t across_most = std::max(across_least, op.n / least_columns);
+  const int64_t reading_a = op.transpose_a ? 4 : 1, packing_b = 4;
+  Cut best{};
+  int64_t best_tiles = 0, least_cost = 0;
+  for (int64_t down = down_least; down <= std::min(down_most, std::max(down_least, enough)); ++down) {
+    const int64_t across = std::clamp(pieces_of(enough, down), across_least, across_most);
+    const int64_t tiles = std::min(enough, down * across);
+    const int64_t cost = packing_b * down * op.n + reading_a * across * op.m;
+    if (tiles < best_tiles || (tiles == best_tiles && cost >= least_cost)) continue;
+    best = {part(op.m, down, row_unit, most_rows), part(op.n, across, column_unit, gemm_max_columns)};
+    best_tiles = tiles, least_cost = cost;
+  }
+  return best;
 }
 
 }  // namespace

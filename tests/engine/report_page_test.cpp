@@ -86,7 +86,7 @@ class ReportPage : public testing::Test {
     EXPECT_NE(out.str().find("report.html"), std::string::npos);
     std::ostringstream text;
     text << std::ifstream(run_ / "report.html").rdbuf();
-    const std::string html = text.str();
+    std::string html = text.str();
     EXPECT_EQ(test::not_well_formed(html), "");
     for (const char* outside : {"src=", "href=", "@import", "url(", "fetch("})
       EXPECT_EQ(count(html, outside), 0u) << outside;

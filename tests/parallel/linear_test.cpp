@@ -236,10 +236,10 @@ TEST(VocabularyEmbedding, EveryRowIsFoundOnEveryTensorDegree) {
     }
 }
 
-// Loss and gradient against the whole softmax, with targets at every shard boundary; padded rows take no
-// part.
+// Loss and gradients against the whole softmax, with targets at every shard boundary, in one chunk of tokens
+// or several; padded rows take no part.
 TEST(VocabularyHead, LossAndGradientAreThoseOfTheWholeSoftmax) {
-  constexpr int64_t h = 6, t = 37;
+  constexpr int64_t h = 6, t = 150;
   for (int64_t vocabulary : {5, 37, 48})
     for (int tensor : {1, 2, 3, 4, 8}) {
       const Matrix w = whole_parameter("head", vocabulary * h, 1.0F, 6);
@@ -248,7 +248,7 @@ TEST(VocabularyHead, LossAndGradientAreThoseOfTheWholeSoftmax) {
       for (int64_t i = 0; i < t; ++i) targets[static_cast<size_t>(i)] = static_cast<int32_t>(i % vocabulary);
       const Matrix logits = multiply(x, w, t, vocabulary, h);
       double loss = 0;
-      Matrix dx(static_cast<size_t>(t * h));
+      Matrix dx(static_cast<size_t>(t * h)), dw(w.size());
       for (int64_t i = 0; i < t; ++i) {
         const double* z = logits.data() + i * vocabulary;
         double sum = 0;
@@ -256,15 +256,19 @@ TEST(VocabularyHead, LossAndGradientAreThoseOfTheWholeSoftmax) {
         loss += std::log(sum) - z[targets[static_cast<size_t>(i)]];
         for (int64_t v = 0; v < vocabulary; ++v) {
           const double dz = (std::exp(z[v]) / sum - (v == targets[static_cast<size_t>(i)])) / t;
-          for (int64_t k = 0; k < h; ++k)
+          for (int64_t k = 0; k < h; ++k) {
             dx[static_cast<size_t>(i * h + k)] += dz * w[static_cast<size_t>(v * h + k)];
+            dw[static_cast<size_t>(v * h + k)] += dz * x[static_cast<size_t>(i * h + k)];
+          }
         }
       }
+      const bool chunks = vocabulary == 48;
       on_ranks(tensor, [&](Rank& rank) {
-        VocabularyHead layer("head", vocabulary, h, false, 1.0F);
+        VocabularyHead layer("head", vocabulary, h, false, 1.0F, chunks ? 1 : VocabularyHead::usual_chunk);
         layer.declare(rank.params);
         rank.params.commit();
         rank.params.initialise(6);
+        EXPECT_EQ(layer.chunk_tokens(t), chunks ? 64 : t);  // of 64, 64 and 22
         Pass pass = rank.pass();
         ExactSum sum;
         std::vector<float> back(t * h);
@@ -274,6 +278,9 @@ TEST(VocabularyHead, LossAndGradientAreThoseOfTheWholeSoftmax) {
         layer.loss(pass, Tensor::of(x.data(), {t, h}), Tensor::of(back.data(), {t, h}));
         EXPECT_NEAR(sum.value() / loss, 1.0, 1e-6) << vocabulary << " on " << tensor;
         expect_near(back.data(), dx, "dx");
+        const ParamStore::Entry& entry = rank.params.entries()[0];
+        const auto first = dw.begin() + entry.box.offset[0] * h;
+        expect_near(rank.params.grads().f32() + entry.offset, {first, first + entry.box.numel()}, "dW");
       });
     }
 }
