@@ -17,7 +17,7 @@ inline CLI::Validator number_between(double least, double most) {
     if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return "";
     return fmt::format("{} is not between {:g} and {:g}", text, least, most);
   };
-  return {check, fmt::format("[{:g} - {:g}]", least, most)};
+  return {check, fmt::format("in [{:g} - {:g}]", least, most)};
 }
 
 /// Adds JOB.yaml, --ranks and --set to a command; `job` outlives the parser.
