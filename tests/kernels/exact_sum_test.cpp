@@ -21,7 +21,8 @@ class Bits {
     std::vector<int> addend(kCount, 0);
     for (int bit = exponent - 1; fraction != 0; --bit) {
       fraction *= 2;
-      if (fraction >= 1) addend[static_cast<size_t>(bit + kZero)] = 1, fraction -= 1;
+      const int place = bit + kZero;
+      if (fraction >= 1) addend[static_cast<size_t>(place)] = 1, fraction -= 1;
     }
     int carry = 0;
     for (size_t i = 0; i < kCount; ++i) {

@@ -66,7 +66,7 @@ TEST(Hosts, AreReadFromAListAndFromAFile) {
 TEST(Hosts, AFileOfNothingIsToldFromAMissingOne) {
   const auto path = std::filesystem::temp_directory_path() / ("triax-hosts-" + std::to_string(getpid()));
   EXPECT_NE(refusal([&] { read_hostfile(path); }).find("No such file"), std::string::npos);
-  std::ofstream{path};
+  { const std::ofstream empty(path); }
   EXPECT_NE(refusal([&] { read_hostfile(path); }).find("names no host"), std::string::npos);
   std::filesystem::remove(path);
 }
