@@ -15,9 +15,9 @@ namespace triax {
 /// One tensor of a safetensors file.
 struct SafeTensor {
   std::string name;
-  std::string dtype;           ///< as the file says it: "F32", "I64", ...
+  std::string dtype;                ///< as the file says it: "F32", "I64", ...
   std::vector<int64_t> shape = {};  ///< outermost first
-  int64_t begin = 0, end = 0;  ///< its bytes, from the beginning of the file
+  int64_t begin = 0, end = 0;       ///< its bytes, from the beginning of the file
 
   int64_t numel() const;
   /// How its elements are read; none where Triax does not read them ("I64").

@@ -16,7 +16,8 @@ struct HfTokenizer {
   std::string note;  ///< why there are none; empty with files
 };
 
-/// Copies of the files of `data.tokenizer`; for bytes of text a tokenizer.json whose tokens are the 256 bytes.
+/// Copies of the files of `data.tokenizer`; for bytes of text a tokenizer.json whose tokens are the 256
+/// bytes.
 HfTokenizer hf_tokenizer(const RunConfig& job);
 
 }  // namespace triax

@@ -8,7 +8,7 @@
 
 namespace triax::cpu {
 
-constexpr int64_t attention_block = 64;      ///< queries, and keys, of a block
+constexpr int64_t attention_block = 64;  ///< queries, and keys, of a block
 static_assert(attention_block == cache_block, "cached attention sums in the same order");
 constexpr int64_t attention_max_head = 256;  ///< largest head size: buffers of a block live on the stack
 

@@ -45,7 +45,8 @@ TEST_F(LogTest, FileGetsAllAndTheConsoleOnlyWhatItShould) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "from rank 0\n");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "triax: rank 1: trouble 3\n");
   const std::string text = read(path);
-  for (const char* part : {"info: hidden 1\n", "info: detail 2\n", " error step 42: trouble 3\n", " error step 42: more 4\n"})
+  for (const char* part :
+       {"info: hidden 1\n", "info: detail 2\n", " error step 42: trouble 3\n", " error step 42: more 4\n"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 

@@ -153,7 +153,8 @@ TEST(GoldenBf16, ErrsNoMoreThanPyTorch) {
     golden.config.training.precision = "bf16";
     const TrainingRecord record = train(golden.config, golden.batches, golden.initial);
     EXPECT_EQ(record.planned_peak, record.measured_peak) << name;
-    EXPECT_LT(whole_distance(golden, record.first_gradients, golden.gradients), factor * theirs("gradient")) << name;
+    EXPECT_LT(whole_distance(golden, record.first_gradients, golden.gradients), factor * theirs("gradient"))
+        << name;
     EXPECT_LT(whole_distance(golden, record.weights, golden.final), factor * theirs("weight")) << name;
     Tensors ours = record.first_gradients, truth = golden.gradients;
     for (Tensors* gradients : {&ours, &truth})
