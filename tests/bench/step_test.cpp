@@ -42,7 +42,7 @@ std::vector<nlohmann::json> turns(const RunConfig& config, const std::string& li
 }
 
 std::string token_file(const std::vector<int32_t>& tokens) {
-  const std::string path = testing::TempDir() + "bench_step_tokens.bin";
+  std::string path = testing::TempDir() + "bench_step_tokens.bin";
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(tokens.data()),
              static_cast<std::streamsize>(tokens.size() * sizeof(int32_t)));
