@@ -14,4 +14,10 @@ struct LaunchedRank {
 /// None for a process that no such launcher has started: a batch script of Slurm, or a step of one task.
 std::optional<LaunchedRank> launched_rank();
 
+/// For a process of a launcher that ends without having started MPI: returns when the launcher has started
+/// all of its processes on this host, or none more for half a second; at once when asked again. Open MPI's
+/// mpirun (4.1), which starts 32 and more from several threads, waits for ever for a process that ended
+/// before the last was there.
+void outlast_launch();
+
 }  // namespace triax

@@ -1,9 +1,14 @@
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -40,6 +45,22 @@ std::optional<LaunchedRank> told_by(const Launcher& launcher) {
   return LaunchedRank{launcher.name, *rank, *size, local(launcher.local_rank), local(launcher.local_size)};
 }
 
+// How many processes the parent of this one has started that live: whichever of its threads did.
+int siblings() {
+  namespace fs = std::filesystem;
+  int count = 0;
+  std::error_code gone;
+  for (const fs::path& thread :
+       fs::directory_iterator(fs::path("/proc") / std::to_string(getppid()) / "task", gone)) {
+    std::ifstream children(thread / "children");
+    for (int pid; children >> pid;) ++count;
+  }
+  return count;
+}
+
+// MPI was opened, which starts when all processes have, or they were waited for.
+std::atomic<bool> launch_outlasted = false;
+
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank() {
@@ -64,6 +85,22 @@ bool started_by_mpi(int* rank, int* size) {
   if (rank) *rank = told->rank;
   if (size) *size = told->size;
   return true;
+}
+
+void outlast_launch() {
+  using namespace std::chrono_literals;
+  const auto told = launched_rank();
+  if (!told || launch_outlasted.exchange(true)) return;
+  int most = 0;
+  for (auto since = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - since < 500ms;) {
+    const int now = siblings();
+    if (now < most || (told->local_size > 0 && now >= told->local_size))
+      break;  // fewer: others leave already
+    if (now > most) since = std::chrono::steady_clock::now();
+    most = now;
+    std::this_thread::sleep_for(20ms);
+  }
+  std::this_thread::sleep_for(100ms);  // the launcher writes down the last of them
 }
 
 std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options) {
@@ -92,6 +129,7 @@ std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options) {
     check(open != nullptr,
           "{} has no triax_open_mpi_world: it is not the library that belongs to this program",
           path.string());
+    launch_outlasted = true;
     return std::unique_ptr<MpiWorld>(open(&options));
   }
   fail(

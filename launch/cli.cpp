@@ -5,6 +5,7 @@
 #include <functional>
 #include <iostream>
 
+#include "comm/launched.h"
 #include "core/error.h"
 #include "core/terminal.h"
 #include "engine/job.h"
@@ -168,7 +169,9 @@ class CommandLine {
 
 }  // namespace
 
-int run_command_line(int argc, char** argv, const AddCommands& more) {
+namespace {
+
+int run_and_tell(int argc, char** argv, const AddCommands& more) {
   try {
     const int status = CommandLine(more).run(argc, argv);
     std::cout.flush();
@@ -190,6 +193,14 @@ int run_command_line(int argc, char** argv, const AddCommands& more) {
                stderr);
     return exit_fault;
   }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv, const AddCommands& more) {
+  const int status = run_and_tell(argc, argv, more);
+  outlast_launch();
+  return status;
 }
 
 }  // namespace triax

@@ -14,6 +14,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/manifest.h"
+#include "comm/launched.h"
 #include "comm/local_ranks.h"
 #include "comm/watchdog.h"
 #include "core/fuse.h"
@@ -246,6 +247,7 @@ int run_on_ranks(const char* interrupted, const LoadConfig& load, const RankBody
   try {
     config = load(mpi ? launched : 0);
   } catch (const Error&) {
+    outlast_launch();  // while all of them are there to be counted
     if (rank_0_speaks(rank, stop)) return exit_usage;
     throw;
   }

@@ -151,6 +151,17 @@ TEST_F(FullHangTest, AStartThatNeverEndsIsEnded) {
   expect_words(output("out"), {"rank 0: MPI's start takes longer than 2 s"});
 }
 
+// Open MPI's mpirun waits for ever for a process that ended before the last of them was started.
+TEST_F(HangTest, ManyProcessesOfABadJobEndWithItsStatus) {
+  if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
+  for (const char* arguments : {"train bad.yaml", "train --bogus", "version"}) {
+    const std::string line = "cd " + dir_.string() + " && timeout 30 env " + mpirun +
+                             "-n 64 " TRIAX_BINARY_DIR "/triax " + arguments + " >out.out 2>&1";
+    const int status = std::system(line.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), std::string(arguments) == "version" ? 0 : 2) << arguments << output("out");
+  }
+}
+
 // Stopped three quarters of the time, a rank is four times as slow as the others.
 TEST_F(FullHangTest, ASlowRankIsNamedAndNoOther) {
   if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
