@@ -31,8 +31,17 @@ class CpuDevice final : public Device {
     if (block) munmap(block, bytes);
   }
 
+  void* allocate_host(size_t bytes, std::string_view purpose) override { return allocate(bytes, purpose); }
+  void deallocate_host(void* block, size_t bytes) override { deallocate(block, bytes); }
+
   void copy(void* destination, const void* source, size_t bytes) override {
     if (bytes) std::memmove(destination, source, bytes);
+  }
+  void write(void* destination, const void* source, size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void read(void* destination, const void* source, size_t bytes) override {
+    copy(destination, source, bytes);
   }
 
   void fill_zero(void* destination, size_t bytes) override {

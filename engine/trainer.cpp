@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "engine/nonfinite.h"
 #include "engine/replicas.h"
@@ -77,6 +78,7 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
       inputs_("inputs", device),
+      sums_arena_("sums of a step", device),
       snapshot_("snapshot", device) {
   const TrainingConfig& training = config_.training;
   const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
@@ -105,6 +107,7 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
             targets = inputs_.declare("targets", tokens, DType::i32);
   inputs_.commit();
   batch_ = {inputs_[ids], inputs_[targets]};
+  declare_sums();
   snapshot_.declare("state", {config_.checkpoint.async ? elements_to_save(*this) : 0}, DType::f32);
   snapshot_.commit();
   scratch_.commit(scratch_bytes);
@@ -118,15 +121,28 @@ void Trainer::load_batch(const int32_t* rows) {
   const Tensor ids = batch_.ids.reshape({rows_per_step(), s}),
                targets = batch_.targets.reshape({rows_per_step(), s});
   for (int64_t r = 0; r < rows_per_step(); ++r) {
-    device_.copy(ids.rows(r, 1).raw(), rows + r * (s + 1), bytes);
-    device_.copy(targets.rows(r, 1).raw(), rows + r * (s + 1) + 1, bytes);
+    device_.write(ids.rows(r, 1).raw(), rows + r * (s + 1), bytes);
+    device_.write(targets.rows(r, 1).raw(), rows + r * (s + 1) + 1, bytes);
   }
 }
 
-Stage::Run Trainer::training_run(int64_t step, ExactSum& loss) {
+void Trainer::declare_sums() {
+  constexpr int64_t words = ExactSum::word_count, votes = std::tuple_size_v<Votes>;
+  sums_.count = measures_noise() ? 3 : 2;
+  const int index = sums_arena_.declare("sums of a step", {sums_.count * words + votes}, DType::i64);
+  sums_arena_.commit();
+  sums_.words = sums_arena_[index];
+  sums_.votes = sums_.words.rows(sums_.count * words, votes);
+  auto* sums = static_cast<ExactSum*>(sums_.words.raw());
+  sums_.loss = sums;
+  sums_.squared_norm = sums + 1;
+  if (measures_noise()) sums_.own_squares = sums + 2;
+}
+
+Stage::Run Trainer::training_run(int64_t step) {
   return {.micro_batches = &batch_,
           .loss_scale = loss_scale_,
-          .loss = &loss,
+          .loss = sums_.loss,
           .seed = static_cast<uint64_t>(config_.seed),
           .step = step,
           .first_sequence = mesh_.coordinate("dp") * rows_per_step()};
@@ -138,11 +154,11 @@ StepResult Trainer::not_finite(int64_t step, StepResult result) {
   if (config_.logging.check_replicas > 0) compare_replicas(step);
   ++skipped_.total, ++skipped_.in_row;
   const NonfiniteReport found =
-      find_nonfinite({mesh_, params_, *optimizer_, config_.model, mesh_.coordinate("dp") * rows_per_step(),
-                      [&](const Probe& probe) {
+      find_nonfinite({device_, mesh_, params_, *optimizer_, config_.model,
+                      mesh_.coordinate("dp") * rows_per_step(), [&](const Probe& probe) {
                         params_.zero_grads();
-                        ExactSum loss;
-                        Stage::Run run = training_run(step, loss);
+                        device_.fill_zero(sums_.loss, sizeof(ExactSum));
+                        Stage::Run run = training_run(step);
                         run.probe = &probe;
                         stage_->run(run);
                         if (own_gradient_hook_)
@@ -171,18 +187,18 @@ StepResult Trainer::not_finite(int64_t step, StepResult result) {
 
 StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
-  ExactSum loss, squared_norm, own_squares;
   const bool noise = measures_noise() && step % config_.logging.gradient_noise_scale == 0;
-  optimizer_->measure_own_norm(noise ? &own_squares : nullptr);
+  optimizer_->measure_own_norm(noise ? sums_.own_squares : nullptr);
   TracePhases phase(trace_, "step");
   phase.begin("zero gradients");
   params_.zero_grads();
+  device_.fill_zero(sums_.words.raw(), sums_.words.bytes());
   const std::function<void(int, int)> done = [&](int first, int end) {
     if (own_gradient_hook_) own_gradient_hook_(first, end);
     optimizer_->gradients_done(first, end);
   };
   phase.begin("forward and backward");
-  Stage::Run run = training_run(step, loss);
+  Stage::Run run = training_run(step);
   if (config_.parallel.overlap_comm) run.gradients_done = &done;
   stage_->run(run);
   if (own_gradient_hook_ && !run.gradients_done)
@@ -190,9 +206,10 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   phase.begin("reduce gradients");
   optimizer_->sync_gradients();
   phase.begin("gradient norm");
-  optimizer_->add_squared_norm(squared_norm);
+  optimizer_->add_squared_norm(sums_.squared_norm);
   phase.begin("sums over all ranks");
-  const Totals totals = sum_over_ranks(loss, squared_norm, own_squares, my_votes ? my_votes() : Votes{});
+  sum_over_ranks(my_votes ? my_votes() : Votes{});
+  const Totals totals = read_totals();
   const double tokens =
       static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
   result.loss = totals.loss / tokens;
@@ -210,8 +227,8 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
     result.compared_replicas = true;
   }
   phase.begin("update weights");
-  optimizer_->update(step - skipped_.total, result.learning_rate,
-                     clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
+  optimizer_->update(step - skipped_.total, result.learning_rate, sums_.squared_norm, sums_.loss);
+  optimizer_->publish_weights();
   return result;
 }
 
@@ -222,13 +239,15 @@ void Trainer::set_trace(Trace* trace) {
 }
 
 void Trainer::evaluate(ExactSum& sum) {
-  ExactSum mine;
-  stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = &mine});
-  if (!counts_loss()) mine = {};
-  mine.normalise();
-  const Tensor digits = Tensor::of(mine.digits(), {ExactSum::digit_count});
-  mesh_.world().all_reduce(digits, digits, ReduceOp::sum).wait();
-  sum.add(mine);
+  device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = sums_.loss});
+  if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  context_.kernels.normalise_sums(device_, {1, sums_.loss});
+  const Tensor words = sums_.words.rows(0, ExactSum::word_count);
+  mesh_.world().all_reduce(words, words, ReduceOp::sum).wait();
+  ExactSum all;
+  device_.read(&all, sums_.loss, sizeof all);
+  sum.add(all);
 }
 
 // The data ranks' gradients are parts of the batch's mean; of its own sequences a rank's mean is data times
@@ -259,27 +278,22 @@ void Trainer::compare_replicas(int64_t step) {
   replicas_equal_at_ = step;
 }
 
-Trainer::Totals Trainer::sum_over_ranks(ExactSum loss, ExactSum squared_norm, ExactSum own_squares,
-                                        const Votes& votes) {
-  constexpr size_t n = ExactSum::digit_count;
-  if (!counts_loss()) loss = {};
-  std::vector<ExactSum*> sums{&loss, &squared_norm};
-  if (measures_noise()) sums.push_back(&own_squares);
-  std::vector<int64_t> all;
-  for (ExactSum* sum : sums) {
-    sum->normalise();
-    all.insert(all.end(), sum->digits(), sum->digits() + n);
-  }
-  all.insert(all.end(), votes.begin(), votes.end());
-  const Tensor numbers = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
-  mesh_.world().all_reduce(numbers, numbers, ReduceOp::sum).wait();
-  auto from = all.begin();
-  for (ExactSum* sum : sums) {
-    std::copy_n(from, n, sum->digits());
-    from += n;
-  }
-  Totals totals{loss.value(), squared_norm.value(), own_squares.value(), {}};
-  std::copy_n(from, totals.votes.size(), totals.votes.begin());
+// The sums of all ranks, in place; enqueued.
+void Trainer::sum_over_ranks(const Votes& votes) {
+  if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  context_.kernels.normalise_sums(device_, {sums_.count, sums_.loss});
+  device_.write(sums_.votes.raw(), votes.data(), sums_.votes.bytes());
+  mesh_.world().all_reduce(sums_.words, sums_.words, ReduceOp::sum).wait();
+}
+
+// Waits for the device: the step's only time.
+Trainer::Totals Trainer::read_totals() {
+  std::vector<int64_t> words(static_cast<size_t>(sums_.words.numel()));
+  device_.read(words.data(), sums_.words.raw(), sums_.words.bytes());
+  std::array<ExactSum, 3> sums{};
+  std::memcpy(sums.data(), words.data(), static_cast<size_t>(sums_.count) * sizeof(ExactSum));
+  Totals totals{sums[0].value(), sums[1].value(), sums[2].value(), {}};
+  std::copy_n(words.end() - totals.votes.size(), totals.votes.size(), totals.votes.begin());
   return totals;
 }
 
@@ -289,7 +303,7 @@ std::vector<MemoryLine> Trainer::memory() const {
           {"optimizer", optimizer_->arena().bytes()},
           {"activations", stage_->slot_arena().bytes()},
           {"messages", stage_->message_arena().bytes()},
-          {"inputs", inputs_.bytes()},
+          {"inputs", inputs_.bytes() + sums_arena_.bytes()},
           {"scratch", scratch_.high_water()},
           {"snapshot", snapshot_.bytes()}};
 }

@@ -134,12 +134,21 @@ class Trainer {
     double own_squared_norms;  // of all data ranks; 0 in a step that does not measure them
     Votes votes;
   };
+  /// What the ranks add up at the end of a step, in the device's memory; one message.
+  struct StepSums {
+    Tensor words;   // [words] i64: the sums, one behind the other, then the votes
+    Tensor votes;   // its end
+    int64_t count;  // of the sums
+    ExactSum *loss, *squared_norm, *own_squares;  // the last one null where the job does not measure it
+  };
   bool measures_noise() const { return config_.logging.gradient_noise_scale > 0 && mesh_.size("dp") > 1; }
   NoiseSample noise_of(const Totals& totals) const;
   bool compares_replicas(int64_t step, const Votes& votes) const;
-  Stage::Run training_run(int64_t step, ExactSum& loss);
+  Stage::Run training_run(int64_t step);
   StepResult not_finite(int64_t step, StepResult result);
-  Totals sum_over_ranks(ExactSum loss, ExactSum squared_norm, ExactSum own_squares, const Votes& votes);
+  void declare_sums();
+  void sum_over_ranks(const Votes& votes);
+  Totals read_totals();
   /// The same token's loss is known to all tensor ranks; one of them counts it.
   bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
 
@@ -153,8 +162,9 @@ class Trainer {
   Schedule schedule_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Optimizer> optimizer_;
-  Arena inputs_, snapshot_;
+  Arena inputs_, sums_arena_, snapshot_;
   MicroBatches batch_;
+  StepSums sums_{};
   float loss_scale_;
   Trace* trace_ = nullptr;
   std::function<void()> gradient_hook_;

@@ -8,7 +8,9 @@ namespace triax {
 /// A sum of doubles whose value does not depend on the order or grouping of its addends: a fixed-point number
 /// wide enough for any product of two floats and any loss (a "long accumulator", Kulisch; compare Demmel and
 /// Nguyen, "Fast reproducible floating-point summation", 2013). The digits add element-wise, so ranks combine
-/// their sums with one integer all-reduce of `digits`.
+/// their sums with one integer all-reduce of `digits`. Trivially copyable: `word_count` int64, the digits and
+/// then the additions since they were normalised, which is how device code adds to one and how a rank sends
+/// several at once.
 class ExactSum {
  public:
   /// Digit k holds an integer multiple of 2^(32 k + lowest_exponent). Digits are kept far from overflow:
@@ -30,10 +32,12 @@ class ExactSum {
   /// For the integer all-reduce between ranks; the last element counts non-finite addends.
   int64_t* digits() { return digits_.data(); }
   static constexpr int digit_count = count + 1;
+  static constexpr int word_count = digit_count + 1;
 
  private:
   std::array<int64_t, digit_count> digits_{};
   int64_t pending_ = 0;  // additions since the last normalise(), so that digits never overflow
 };
+static_assert(sizeof(ExactSum) == ExactSum::word_count * sizeof(int64_t));
 
 }  // namespace triax

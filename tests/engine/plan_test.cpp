@@ -94,7 +94,11 @@ class CountingDevice final : public Device {
     now_ -= bytes;
     device_->deallocate(block, bytes);
   }
+  void* allocate_host(size_t bytes, std::string_view purpose) override { return allocate(bytes, purpose); }
+  void deallocate_host(void* block, size_t bytes) override { deallocate(block, bytes); }
   void copy(void* to, const void* from, size_t bytes) override { device_->copy(to, from, bytes); }
+  void write(void* to, const void* from, size_t bytes) override { device_->write(to, from, bytes); }
+  void read(void* to, const void* from, size_t bytes) override { device_->read(to, from, bytes); }
   void fill_zero(void* to, size_t bytes) override { device_->fill_zero(to, bytes); }
   void synchronize() override { device_->synchronize(); }
   ThreadPool& threads() override { return device_->threads(); }
