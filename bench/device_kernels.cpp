@@ -146,6 +146,7 @@ void Table::parameters() {
   auto* sum = reinterpret_cast<ExactSum*>(static_cast<char*>(at) + behind);
   device_.fill_zero(sum, sizeof *sum);
   line("squared norm", kernels_.squared_norm, {n, w, sum});
+  device_.fill_zero(w + 3 * n, static_cast<size_t>(n) * sizeof(float));  // second moments are not negative
   line("AdamW", kernels_.adamw,
        {n, w, w + n, w + 2 * n, w + 3 * n, 0.9F, 0.95F, 1e-8F, 0.1F, static_cast<UpdateScalars*>(at)});
   line("sum of gradients", kernels_.add, {n, w, w + n});

@@ -36,6 +36,10 @@ logging: {tensorboard: false, gradient_noise_scale: 1, check_replicas: 1}
     EXPECT_EQ(metrics("foreign"), metrics("cpu")) << options;
     EXPECT_EQ(metrics("cpu").size(), 4U);
     for (const int step : {2, 4}) EXPECT_EQ(tensors("foreign", step), tensors("cpu", step)) << options;
+    // The same where the device runs beside the host.
+    ASSERT_EQ(triax("async", options + cuda, "TRIAX_FOREIGN_ASYNC=1 " + on_foreign), 0) << output("async");
+    EXPECT_EQ(metrics("async"), metrics("cpu")) << options;
+    EXPECT_EQ(tensors("async", 4), tensors("cpu", 4)) << options;
   }
   int shell(const std::string& line) const {
     const int status = std::system(("cd " + dir_.string() + " && " + line).c_str());

@@ -8,8 +8,15 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <future>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 #include "comm/reduce.h"
 #include "core/error.h"
@@ -71,15 +78,75 @@ struct Open {
   Open& operator=(const Open&) = delete;
 };
 
+/// What a device was given, done in order by a thread of its own, with pauses here and there: whoever does
+/// not wait where a GPU's stream or its host would have to, computes with what is not there yet.
+class Queue {
+ public:
+  Queue() : worker_([this] { work(); }) {}
+  ~Queue() {
+    push(nullptr);
+    worker_.join();
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  /// Until all is done; throws what a task has thrown.
+  void drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return tasks_.empty(); });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  void work() {
+    for (unsigned n = 1;; ++n) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !tasks_.empty(); });
+      const auto task = tasks_.front();
+      lock.unlock();
+      if (!task) return;
+      if (n * 2654435761U >> 28 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+      try {
+        task();
+      } catch (...) {
+        lock.lock();
+        if (!error_) error_ = std::current_exception();
+        lock.unlock();
+      }
+      lock.lock();
+      tasks_.pop_front();
+      changed_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::exception_ptr error_;
+  std::thread worker_;  // last: it uses the others
+};
+
+/// A point in a queue.
+struct Mark {
+  std::promise<void> promise;
+  std::shared_future<void> reached{promise.get_future()};
+};
+
 class ForeignDevice final : public Device {
  public:
-  explicit ForeignDevice(int threads) : cpu_(make_cpu_device(threads)) {}
+  explicit ForeignDevice(int threads) : host_threads_(threads), cpu_(make_cpu_device(threads)) {
+    if (std::getenv("TRIAX_FOREIGN_ASYNC")) queue_ = std::make_unique<Queue>();
+  }
   DeviceKind kind() const override { return DeviceKind::cuda; }
   void* allocate(size_t bytes, std::string_view) override {
     return bytes ? Memory::get().take(bytes) : nullptr;
   }
   void deallocate(void* block, size_t bytes) override {
-    if (block) Memory::get().give(static_cast<char*>(block), bytes);
+    if (queue_) queue_->push([=] { Memory::get().give(static_cast<char*>(block), bytes); });
   }
   void* allocate_host(size_t bytes, std::string_view purpose) override {
     return cpu_->allocate(bytes, purpose);
@@ -88,41 +155,57 @@ class ForeignDevice final : public Device {
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
     own(to), own(from);
-    const Open open;
-    std::memmove(to, from, bytes);
+    run([=] { std::memmove(to, from, bytes); });
   }
   void copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t bytes,
                  int64_t rows) override {
     own(to), own(from);
-    const Open open;
-    cpu_->copy_rows(to, to_stride, from, from_stride, bytes, rows);
+    run([=, this] { cpu_->copy_rows(to, to_stride, from, from_stride, bytes, rows); });
   }
   void fill_zero(void* to, size_t bytes) override {
     if (bytes == 0) return;
     own(to);
-    const Open open;
-    std::memset(to, 0, bytes);
+    run([=] { std::memset(to, 0, bytes); });
   }
   void write(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
     own(to), foreign(from);
-    const Open open;
-    std::memcpy(to, from, bytes);
+    const auto* source = static_cast<const char*>(from);
+    run([to, content = std::vector<char>(source, source + bytes)] {
+      std::memcpy(to, content.data(), content.size());
+    });
   }
   void read(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
     foreign(to), own(from);
-    const Open open;
-    std::memcpy(to, from, bytes);
+    run([=] { std::memcpy(to, from, bytes); });
+    synchronize();
   }
-  void synchronize() override {}
-  ThreadPool& threads() override { return cpu_->threads(); }
+  void synchronize() override {
+    if (queue_) queue_->drain();
+  }
+  ThreadPool& threads() override { return host_threads_; }
   Device& cpu() { return *cpu_; }
+  /// `task` in its turn, with the memory open.
+  void run(std::function<void()> task) {
+    in_turn([task = std::move(task)] {
+      const Open open;
+      task();
+    });
+  }
+  void in_turn(std::function<void()> task) {
+    if (queue_)
+      queue_->push(std::move(task));
+    else
+      task();
+  }
 
  private:
   static void own(const void* p) { check(Memory::get().holds(p), "{} is not in the device's memory", p); }
   static void foreign(const void* p) { check(!Memory::get().holds(p), "{} is not in the host's memory", p); }
+  ThreadPool host_threads_;
   std::unique_ptr<Device> cpu_;
+  std::unique_ptr<Queue> queue_;  // null: everything is done at once, and the host alone runs then
 };
 
 /// A kernel of the CPU while the memory is open.
@@ -131,28 +214,37 @@ struct Run;
 template <class Op, Kernel<Op> Kernels::*kernel>
 struct Run<kernel> {
   static void run(Device& device, const Op& op) {
-    const Open open;
-    (cpu_kernels().*kernel)(static_cast<ForeignDevice&>(device).cpu(), op);
+    auto& foreign = static_cast<ForeignDevice&>(device);
+    foreign.run([op, cpu = &foreign.cpu()] { (cpu_kernels().*kernel)(*cpu, op); });
   }
 };
 
 class ForeignLink final : public DeviceLink {
  public:
-  Event record(Device&) override { return nullptr; }
-  void wait(Device&, const Event&) override {}
-  void reduce(Device&, DType dtype, ReduceOp op, const std::vector<const void*>& inputs, int64_t count,
+  Event record(Device& device) override {
+    auto mark = std::make_shared<Mark>();
+    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->promise.set_value(); });
+    return mark;
+  }
+  void wait(Device& device, const Event& event) override {
+    if (!event) return;
+    const auto mark = std::static_pointer_cast<Mark>(event);
+    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->reached.wait(); });
+  }
+  void reduce(Device& device, DType dtype, ReduceOp op, const std::vector<const void*>& inputs, int64_t count,
               const std::vector<void*>& outputs) override {
-    const Open open;
-    const size_t width = size_of(dtype);
-    for (int64_t at = 0; at < count; at += reduce_piece_elements) {
-      const int64_t n = std::min(reduce_piece_elements, count - at);
-      const size_t offset = static_cast<size_t>(at) * width, bytes = static_cast<size_t>(n) * width;
-      std::vector<const void*> from;
-      for (const void* input : inputs) from.push_back(static_cast<const char*>(input) + offset);
-      char result[reduce_piece_elements * sizeof(double)];
-      reduce_piece(dtype, op, from.data(), static_cast<int>(from.size()), n, result);
-      for (void* output : outputs) std::memcpy(static_cast<char*>(output) + offset, result, bytes);
-    }
+    static_cast<ForeignDevice&>(device).run([=] {
+      const size_t width = size_of(dtype);
+      for (int64_t at = 0; at < count; at += reduce_piece_elements) {
+        const int64_t n = std::min(reduce_piece_elements, count - at);
+        const size_t offset = static_cast<size_t>(at) * width, bytes = static_cast<size_t>(n) * width;
+        std::vector<const void*> from;
+        for (const void* input : inputs) from.push_back(static_cast<const char*>(input) + offset);
+        char result[reduce_piece_elements * sizeof(double)];
+        reduce_piece(dtype, op, from.data(), static_cast<int>(from.size()), n, result);
+        for (void* output : outputs) std::memcpy(static_cast<char*>(output) + offset, result, bytes);
+      }
+    });
   }
 };
 
