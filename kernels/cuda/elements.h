@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "core/dtype.h"
 #include "kernels/cuda/launch.h"
 
 namespace triax::cuda {
