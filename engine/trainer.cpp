@@ -303,7 +303,8 @@ Trainer::Totals Trainer::sum_over_ranks(const std::function<Votes()>& my_votes) 
   mesh_.world().all_reduce(all, all, ReduceOp::sum).wait();
   device_.write(sums_.words.raw(), words.data(), sums_.words.bytes());
   std::array<ExactSum, 3> sums{};
-  std::memcpy(sums.data(), words.data(), static_cast<size_t>(sums_.count) * sizeof(ExactSum));
+  for (size_t s = 0; s < static_cast<size_t>(sums_.count); ++s)
+    std::memcpy(static_cast<void*>(&sums[s]), words.data() + s * ExactSum::word_count, sizeof(ExactSum));
   Totals totals{sums[0].value(), sums[1].value(), sums[2].value(), {}};
   std::copy_n(words.end() - totals.votes.size(), totals.votes.size(), totals.votes.begin());
   return totals;
