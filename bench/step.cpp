@@ -6,6 +6,7 @@
 #include <chrono>
 #include <vector>
 
+#include "bench/device_rate.h"
 #include "bench/gemm_rate.h"
 #include "comm/local_ranks.h"
 #include "core/rng.h"
@@ -49,9 +50,9 @@ std::vector<double> time_steps(const RunConfig& config, int steps, int threads) 
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
   run_local_ranks(world_size(config), {}, [&](Communicator& world, int rank) {
-    const auto device = make_cpu_device(threads);
-    Mesh mesh(grid_of(config), world, mesh_needs(config));
-    Trainer trainer(config, mesh, *device, cpu_kernels(), plan_rank(config, rank).scratch_bytes);
+    const Backend backend = make_backend(config.training.device, threads, rank);
+    Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
+    Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan_rank(config, rank).scratch_bytes);
     trainer.initialise();
     const auto rows = random_rows(config, mesh.coordinate("dp"), trainer.rows_per_step());
     trainer.load_batch(rows.data());
@@ -59,6 +60,7 @@ std::vector<double> time_steps(const RunConfig& config, int steps, int threads) 
       world.barrier();
       const auto start = Clock::now();
       trainer.step(s + 1, {});
+      backend.device->synchronize();
       world.barrier();
       if (rank == 0 && s > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
@@ -74,10 +76,16 @@ void bench_step(std::ostream& out, const RunConfig& config, int steps, int threa
   fmt::print(out, "{}: {:.1f} M parameters, sequence {}, global batch {}, {}, {} compute {} per rank\n",
              config.name, static_cast<double>(parameter_count(config.model)) / 1e6, t.sequence_length,
              t.global_batch_size, to_string(grid_of(config)), threads, threads == 1 ? "thread" : "threads");
-  const auto device = make_cpu_device(threads * ranks);
-  const double before = measured_gemm_rate(*device, 1.0);
+  const bool gpu = t.device == "cuda";
+  // Of a GPU in the job's precision; ranks that share one are held against all of it.
+  const auto measured_rate = [&] {
+    if (!gpu) return measured_gemm_rate(*make_cpu_device(threads * ranks), 1.0);
+    return measured_product_rate(make_backend(t.device, threads, 0),
+                                 t.precision == "bf16" ? DType::bf16 : DType::f32, 1.0);
+  };
+  const double before = measured_rate();
   std::vector<double> seconds = time_steps(config, steps, threads);
-  const double after = measured_gemm_rate(*device, 1.0);
+  const double after = measured_rate();
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
@@ -87,8 +95,8 @@ void bench_step(std::ostream& out, const RunConfig& config, int steps, int threa
              seconds.front(), seconds.back(), seconds.size());
   fmt::print(out, "tokens/s      {:.1f}\n", tokens / median);
   fmt::print(out, "GFLOP/s       {:.1f}  (model FLOPs)\n", rate / 1e9);
-  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {} threads\n", before / 1e9,
-             after / 1e9, threads * ranks);
+  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {}\n", before / 1e9, after / 1e9,
+             gpu ? "the GPU" : fmt::format("{} threads", threads * ranks));
   fmt::print(out, "share         {:.1f} %\n", 100 * rate / gemm);
 }
 

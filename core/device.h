@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -25,8 +26,8 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
 
-  /// A block aligned to 4096 bytes, zero-filled, owned by the caller until deallocate(). Throws an Error that
-  /// names `purpose` and the size when there is not enough.
+  /// A block aligned to 4096 bytes (CUDA: 256), zero-filled, owned by the caller until deallocate(). Throws
+  /// an Error that names `purpose` and the size when there is not enough.
   virtual void* allocate(size_t bytes, std::string_view purpose) = 0;
   virtual void deallocate(void* block, size_t bytes) = 0;
   /// The same in the host's memory, of the kind that read() and write() are fastest with (CUDA: page-locked).
@@ -40,6 +41,9 @@ class Device {
   virtual void write(void* destination, const void* host_source, size_t bytes) = 0;
   /// To the host's memory, after all that was enqueued before: waits for it.
   virtual void read(void* host_destination, const void* source, size_t bytes) = 0;
+  /// `rows` runs of `bytes` each, which begin so many bytes apart.
+  virtual void copy_rows(void* destination, size_t destination_stride, const void* source,
+                         size_t source_stride, size_t bytes, int64_t rows) = 0;
   virtual void fill_zero(void* destination, size_t bytes) = 0;
   /// Returns when all that was enqueued is done.
   virtual void synchronize() = 0;

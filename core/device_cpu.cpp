@@ -37,6 +37,12 @@ class CpuDevice final : public Device {
   void copy(void* destination, const void* source, size_t bytes) override {
     if (bytes) std::memmove(destination, source, bytes);
   }
+  void copy_rows(void* destination, size_t destination_stride, const void* source, size_t source_stride,
+                 size_t bytes, int64_t rows) override {
+    for (int64_t r = 0; r < rows; ++r)
+      copy(static_cast<char*>(destination) + static_cast<size_t>(r) * destination_stride,
+           static_cast<const char*>(source) + static_cast<size_t>(r) * source_stride, bytes);
+  }
   void write(void* destination, const void* source, size_t bytes) override {
     copy(destination, source, bytes);
   }

@@ -23,6 +23,7 @@ class NullDevice final : public Device {
   void* allocate_host(size_t bytes, std::string_view purpose) override { return allocate(bytes, purpose); }
   void deallocate_host(void*, size_t) override {}
   void copy(void*, const void*, size_t) override {}
+  void copy_rows(void*, size_t, const void*, size_t, size_t, int64_t) override {}
   void write(void*, const void*, size_t) override {}
   /// Leaves the destination as it is.
   void read(void*, const void*, size_t) override {}

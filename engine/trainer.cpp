@@ -79,7 +79,7 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
                      (config.training.micro_batch_size * config.parallel.data)),
       inputs_("inputs", device),
       sums_arena_("sums of a step", device),
-      snapshot_("snapshot", device) {
+      snapshot_("snapshot", device, Arena::Place::host) {
   const TrainingConfig& training = config_.training;
   const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
   const ScheduleShape schedule_shape{config_.parallel.schedule, stages, config_.parallel.virtual_stages,
@@ -108,7 +108,9 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
   inputs_.commit();
   batch_ = {inputs_[ids], inputs_[targets]};
   declare_sums();
-  snapshot_.declare("state", {config_.checkpoint.async ? elements_to_save(*this) : 0}, DType::f32);
+  // What another memory holds is always written from a copy.
+  const bool copies = config_.checkpoint.async || config_.training.device == "cuda";
+  snapshot_.declare("state", {copies ? elements_to_save(*this) : 0}, DType::f32);
   snapshot_.commit();
   scratch_.commit(scratch_bytes);
   loss_scale_ =
@@ -117,12 +119,11 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
 
 void Trainer::load_batch(const int32_t* rows) {
   const int64_t s = config_.training.sequence_length;
-  const size_t bytes = static_cast<size_t>(s) * sizeof(int32_t);
-  const Tensor ids = batch_.ids.reshape({rows_per_step(), s}),
-               targets = batch_.targets.reshape({rows_per_step(), s});
-  for (int64_t r = 0; r < rows_per_step(); ++r) {
-    device_.write(ids.rows(r, 1).raw(), rows + r * (s + 1), bytes);
-    device_.write(targets.rows(r, 1).raw(), rows + r * (s + 1) + 1, bytes);
+  std::vector<int32_t> part(static_cast<size_t>(rows_per_step() * s));
+  for (const auto& [tensor, shift] : {std::pair(batch_.ids, 0), std::pair(batch_.targets, 1)}) {
+    for (int64_t r = 0; r < rows_per_step(); ++r)
+      std::copy_n(rows + r * (s + 1) + shift, s, part.begin() + r * s);
+    device_.write(tensor.raw(), part.data(), tensor.bytes());
   }
 }
 
@@ -132,11 +133,23 @@ void Trainer::declare_sums() {
   const int index = sums_arena_.declare("sums of a step", {sums_.count * words + votes}, DType::i64);
   sums_arena_.commit();
   sums_.words = sums_arena_[index];
-  sums_.votes = sums_.words.rows(sums_.count * words, votes);
   auto* sums = static_cast<ExactSum*>(sums_.words.raw());
   sums_.loss = sums;
   sums_.squared_norm = sums + 1;
   if (measures_noise()) sums_.own_squares = sums + 2;
+}
+
+float* Trainer::room_to_load(float* place, int64_t elements) {
+  if (device_.kind() == DeviceKind::cpu) return place;
+  loading_.push_back({place, std::vector<float>(static_cast<size_t>(elements))});
+  return loading_.back().second.data();
+}
+
+void Trainer::state_loaded() {
+  for (const auto& [place, values] : loading_)
+    device_.write(place, values.data(), values.size() * sizeof(float));
+  loading_.clear();
+  optimizer_->masters_changed();
 }
 
 Stage::Run Trainer::training_run(int64_t step) {
@@ -208,8 +221,7 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   phase.begin("gradient norm");
   optimizer_->add_squared_norm(sums_.squared_norm);
   phase.begin("sums over all ranks");
-  sum_over_ranks(my_votes ? my_votes() : Votes{});
-  const Totals totals = read_totals();
+  const Totals totals = sum_over_ranks(my_votes);
   const double tokens =
       static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
   result.loss = totals.loss / tokens;
@@ -243,10 +255,10 @@ void Trainer::evaluate(ExactSum& sum) {
   stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = sums_.loss});
   if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
   context_.kernels.normalise_sums(device_, {1, sums_.loss});
-  const Tensor words = sums_.words.rows(0, ExactSum::word_count);
-  mesh_.world().all_reduce(words, words, ReduceOp::sum).wait();
   ExactSum all;
   device_.read(&all, sums_.loss, sizeof all);
+  const Tensor digits = Tensor::of(all.digits(), {ExactSum::digit_count});
+  mesh_.world().all_reduce(digits, digits, ReduceOp::sum).wait();
   sum.add(all);
 }
 
@@ -273,23 +285,23 @@ void Trainer::compare_replicas(int64_t step) {
                              : replicas_equal_at_ == 0
                                  ? "; they were at the start"
                                  : fmt::format("; they were when step {} compared them", replicas_equal_at_);
-  triax::compare_replicas({mesh_, params_, *optimizer_, config_.model, device_.kind() != DeviceKind::none},
-                          fmt::format("step {}: replicas that should be equal are not{}", step, before));
+  triax::compare_replicas(
+      {device_, mesh_, params_, *optimizer_, config_.model, device_.kind() != DeviceKind::none},
+      fmt::format("step {}: replicas that should be equal are not{}", step, before));
   replicas_equal_at_ = step;
 }
 
-// The sums of all ranks, in place; enqueued.
-void Trainer::sum_over_ranks(const Votes& votes) {
+// Waits for the device, the only time of a step, and leaves the sums of all ranks in its memory, too.
+Trainer::Totals Trainer::sum_over_ranks(const std::function<Votes()>& my_votes) {
   if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
   context_.kernels.normalise_sums(device_, {sums_.count, sums_.loss});
-  device_.write(sums_.votes.raw(), votes.data(), sums_.votes.bytes());
-  mesh_.world().all_reduce(sums_.words, sums_.words, ReduceOp::sum).wait();
-}
-
-// Waits for the device: the step's only time.
-Trainer::Totals Trainer::read_totals() {
   std::vector<int64_t> words(static_cast<size_t>(sums_.words.numel()));
   device_.read(words.data(), sums_.words.raw(), sums_.words.bytes());
+  const Votes votes = my_votes ? my_votes() : Votes{};
+  std::copy(votes.begin(), votes.end(), words.end() - static_cast<std::ptrdiff_t>(votes.size()));
+  const Tensor all = Tensor::of(words.data(), {sums_.words.numel()});
+  mesh_.world().all_reduce(all, all, ReduceOp::sum).wait();
+  device_.write(sums_.words.raw(), words.data(), sums_.words.bytes());
   std::array<ExactSum, 3> sums{};
   std::memcpy(sums.data(), words.data(), static_cast<size_t>(sums_.count) * sizeof(ExactSum));
   Totals totals{sums[0].value(), sums[1].value(), sums[2].value(), {}};

@@ -360,6 +360,8 @@ struct Kernels {
 
 /// Kernels for DeviceKind::cpu.
 const Kernels& cpu_kernels();
+/// Kernels for DeviceKind::cuda; in the CUDA library alone.
+const Kernels& cuda_kernels();
 /// Kernels for DeviceKind::none: they compute nothing, so that a step can be run to be planned.
 const Kernels& null_kernels();
 

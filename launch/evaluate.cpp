@@ -168,7 +168,7 @@ int run(const Options& options) {
     throw;
   }
   return on_ranks(
-      subject.config, mpi, stop, [&](Communicator& world, int, int local_size, const RankGuards&) {
+      subject.config, mpi, stop, [&](Communicator& world, int local_rank, int local_size, const RankGuards&) {
         const bool leads = world.rank() == 0;
         const EvaluateRequest& request = subject.request;
         if (leads && options.verbose)
@@ -182,7 +182,7 @@ int run(const Options& options) {
         Evaluation done;
         {
           Progress progress(leads && !options.quiet);
-          done = evaluate(subject.config, subject.source, world, local_size, request, stop,
+          done = evaluate(subject.config, subject.source, world, local_rank, local_size, request, stop,
                           [&](int64_t windows, int64_t of) { progress(windows, of); });
         }
         if (done.interrupted) return exit_interrupted;

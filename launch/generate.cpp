@@ -187,7 +187,7 @@ int run(const Options& options) {
     throw;
   }
   return on_ranks(
-      subject.config, mpi, stop, [&](Communicator& world, int, int local_size, const RankGuards&) {
+      subject.config, mpi, stop, [&](Communicator& world, int local_rank, int local_size, const RankGuards&) {
         const bool leads = world.rank() == 0;
         const RunConfig& config = subject.config;
         Console console(options, subject);
@@ -195,8 +195,9 @@ int run(const Options& options) {
           fmt::print(stderr, "{}\n{}memory of rank 0, bytes:\n{}", subject.source.text(),
                      group_table(grid_of(config)),
                      memory_table(plan_inference(config, 0, shape_of(config, subject.request)).memory));
-        const Generated done = generate(config, subject.source, world, local_size, subject.request, stop,
-                                        [&](int sample, int32_t id) { console.token(sample, id); });
+        const Generated done =
+            generate(config, subject.source, world, local_rank, local_size, subject.request, stop,
+                     [&](int sample, int32_t id) { console.token(sample, id); });
         if (leads) {
           console.end();
           if (options.json) print_json(subject, done);

@@ -22,6 +22,7 @@
 #include "engine/crash.h"
 #include "engine/job.h"
 #include "launch/commands.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -233,6 +234,13 @@ bool rank_0_speaks(int rank, const StopFlag& stop) {
 }
 
 int on_ranks(const RunConfig& config, bool mpi, const StopFlag& stop, const RankBody& body) {
+  try {
+    check_backend(config.training.device);
+  } catch (const Error&) {
+    int rank = 0;
+    if (mpi && started_by_mpi(&rank, nullptr) && rank_0_speaks(rank, stop)) return exit_usage;
+    throw;
+  }
   return mpi ? MpiRank(config, stop).run(body) : on_threads(config, body);
 }
 

@@ -25,10 +25,15 @@ Optimizer::Optimizer(Context& context, const OptimizerConfig& config)
 
 void Optimizer::initialise(uint64_t seed) {
   if (!has_masters() || context_->device.kind() == DeviceKind::none) return;
+  constexpr int64_t block = 1 << 18;
+  std::vector<float> values(block);
   for (const auto& piece : updated_.pieces())
-    context_->params.initial_values(context_->params.entries()[static_cast<size_t>(piece.entry)], seed,
-                                    piece.first_in_box, piece.first_in_box + piece.end - piece.begin,
-                                    master_at(piece.begin));
+    for (int64_t at = piece.begin; at < piece.end; at += block) {
+      const int64_t n = std::min(block, piece.end - at), first = piece.first_in_box + at - piece.begin;
+      context_->params.initial_values(context_->params.entries()[static_cast<size_t>(piece.entry)], seed,
+                                      first, first + n, values.data());
+      context_->device.write(master_at(at), values.data(), static_cast<size_t>(n) * sizeof(float));
+    }
 }
 
 void Optimizer::masters_changed() {
