@@ -14,7 +14,7 @@ namespace triax::cuda {
 namespace {
 
 constexpr int kBlock = 64;  // rows of a block
-constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+constexpr float kLog2e = 1.4426950408889634f;
 
 struct Shape {
   int64_t s;

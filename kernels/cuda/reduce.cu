@@ -55,7 +55,20 @@ __device__ inline void load_chunk(const float* x, int64_t n, int64_t first, floa
   }
 }
 
-__device__ inline void add_chunk(const float (&v)[kPerLane], BlockExactSum& block, bool only_non_finite) {
+/// Values of very different size, or not finite, one by one. Rare, and apart so that it costs the others no
+/// registers.
+__device__ inline void add_one_by_one(const float* x, int64_t n, int64_t first, BlockExactSum& block,
+                                      bool only_non_finite) {
+  const int64_t end = first + kChunk < n ? first + kChunk : n;
+#pragma unroll 1
+  for (int64_t i = first + threadIdx.x % 32; i < end; i += 32) {
+    const double square = static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    if (!only_non_finite || !isfinite(square)) block.add(square);
+  }
+}
+
+/// Whether the chunk has been added, or has nothing to add.
+__device__ inline bool add_chunk(const float (&v)[kPerLane], BlockExactSum& block, bool only_non_finite) {
   uint32_t largest = 0;
 #pragma unroll
   for (const float x : v) {
@@ -63,28 +76,20 @@ __device__ inline void add_chunk(const float (&v)[kPerLane], BlockExactSum& bloc
     largest = bits > largest ? bits : largest;
   }
   largest = __reduce_max_sync(full_warp, largest);
-  if (largest == 0 || (only_non_finite && largest < kInfinity)) return;
-  bool exact = largest < kInfinity;
-  if (exact) {
-    const int exponent = static_cast<int>(largest >> 23);
-    const int top = 2 * ((exponent == 0 ? 1 : exponent) - 126);  // each square is below 2^top
-    Windows windows;
+  if (largest == 0 || (only_non_finite && largest < kInfinity)) return true;
+  if (largest >= kInfinity) return false;
+  const int exponent = static_cast<int>(largest >> 23);
+  const int top = 2 * ((exponent == 0 ? 1 : exponent) - 126);  // each square is below 2^top
+  Windows windows;
 #pragma unroll
-    for (const float x : v) windows.add(x, top);
-    exact = !__any_sync(full_warp, windows.rest != 0);
-    if (exact) {
+  for (const float x : v) windows.add(x, top);
+  if (__any_sync(full_warp, windows.rest != 0)) return false;
 #pragma unroll
-      for (int w = 0; w < Windows::count; ++w) {
-        const double total = warp_sum(windows.sum[w]);
-        if (threadIdx.x % 32 == static_cast<unsigned>(w)) block.add(total);
-      }
-    }
+  for (int w = 0; w < Windows::count; ++w) {
+    const double total = warp_sum(windows.sum[w]);
+    if (threadIdx.x % 32 == 0) block.add(total);
   }
-  if (exact) return;
-  for (const float x : v) {  // values of very different size, or not finite, one by one
-    const double square = static_cast<double>(x) * static_cast<double>(x);
-    if (!only_non_finite || !isfinite(square)) block.add(square);
-  }
+  return true;
 }
 
 template <int W>
@@ -96,7 +101,7 @@ __global__ void __launch_bounds__(array_threads)
   for (int64_t first = warp * kChunk; first < n; first += warps * kChunk) {
     float v[kPerLane];
     load_chunk<W>(x, n, first, v);
-    add_chunk(v, block, only_non_finite);
+    if (!add_chunk(v, block, only_non_finite)) add_one_by_one(x, n, first, block, only_non_finite);
   }
   block.add_to(sum);
 }

@@ -13,8 +13,8 @@
 
 namespace emulated_cuda {
 
-__attribute__((tls_model("initial-exec"))) thread_local Thread* t_thread = nullptr;
-__attribute__((tls_model("initial-exec"))) thread_local Block t_block;
+thread_local Thread* t_thread = nullptr;
+thread_local Block t_block;
 
 namespace {
 

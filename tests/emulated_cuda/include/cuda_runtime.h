@@ -82,9 +82,9 @@ struct Block {
   size_t shared_bytes;
   void* grid_object;
 };
-// One load each, where a library's thread_local would be a call.
-extern __attribute__((tls_model("initial-exec"))) thread_local Thread* t_thread;
-extern __attribute__((tls_model("initial-exec"))) thread_local Block t_block;
+// Not in the static block of thread-locals: the kernels' shared memory, of the same library, has no room there.
+extern thread_local Thread* t_thread;
+extern thread_local Block t_block;
 
 /// What one lane puts down for the others of its warp.
 struct alignas(16) Slot {
