@@ -1,6 +1,6 @@
 # The commands of the house; each is a few lines of shell in scripts/. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build install deb demo test test-full test-cluster bench format lint clean help
+.PHONY: build install deb bundle demo test test-full test-cluster bench format lint clean help
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -15,6 +15,9 @@ install:    ## install into PREFIX (default /usr/local); DESTDIR is put before i
 
 deb:        ## Debian packages triax and libtriax-dev in build/
 	@scripts/make_deb
+
+bundle: build ## dist/triax-<version>-linux-x86_64.tar.gz, for machines where nothing can be installed
+	@scripts/make_bundle
 
 demo: build ## train a small GPT on a 2 x 2 x 2 grid, stop, resume on another, look at the result
 	@scripts/setup --demo

@@ -198,20 +198,18 @@ void Table::parameters() {
   constexpr double n = static_cast<double>(kParameters);
   float *x = x_.data(), *y = y_.data(), *v = small_.data();
   for (int64_t i = 0; i < kParameters; ++i) v[i] = 1e-4f;  // second moments are not negative
+  const UpdateScalars scalars{.lr = 1e-3f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
   bytes("AdamW", 7 * n,
         time(kernels_.adamw, {.n = kParameters,
                               .weight = y,
                               .grad = x,
                               .exp_avg = y + kParameters,
                               .exp_avg_sq = v,
-                              .lr = 1e-3f,
                               .beta1 = 0.9f,
                               .beta2 = 0.95f,
                               .epsilon = 1e-8f,
                               .weight_decay = 0.1f,
-                              .bias_correction1 = 0.5f,
-                              .bias_correction2 = 0.5f,
-                              .grad_scale = 1.0f}));
+                              .scalars = &scalars}));
   ExactSum sum;
   int64_t index = -1;
   bytes("squared norm", n, time(kernels_.squared_norm, {kParameters, x, &sum}));

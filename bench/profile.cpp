@@ -19,6 +19,11 @@ std::string name_of_call(const Gemm& op, const KernelWork& work) {
                      op.transpose_b ? 'T' : 'N', op.m, op.n, op.k, op.beta != 0 ? " +" : "");
 }
 
+// Read and written.
+KernelWork copy_work(size_t bytes) {
+  return {"copy", 0, 2 * static_cast<double>(bytes)};
+}
+
 template <auto entry, class Op>
 void timed(Device& device, const Op& op) {
   auto& own = static_cast<TimedDevice&>(device);
@@ -33,7 +38,26 @@ void timed(Device& device, const Op& op) {
 void TimedDevice::copy(void* destination, const void* source, size_t bytes) {
   const auto start = Clock::now();
   inner_->copy(destination, source, bytes);
-  add("copy", {"copy", 0, 2 * static_cast<double>(bytes)}, start);
+  add("copy", copy_work(bytes), start);
+}
+
+void TimedDevice::write(void* destination, const void* host_source, size_t bytes) {
+  const auto start = Clock::now();
+  inner_->write(destination, host_source, bytes);
+  add("write", copy_work(bytes), start);
+}
+
+void TimedDevice::read(void* host_destination, const void* source, size_t bytes) {
+  const auto start = Clock::now();
+  inner_->read(host_destination, source, bytes);
+  add("read", copy_work(bytes), start);
+}
+
+void TimedDevice::copy_rows(void* destination, size_t destination_stride, const void* source,
+                            size_t source_stride, size_t bytes, int64_t rows) {
+  const auto start = Clock::now();
+  inner_->copy_rows(destination, destination_stride, source, source_stride, bytes, rows);
+  add("copy_rows", copy_work(bytes * static_cast<size_t>(rows)), start);
 }
 
 void TimedDevice::fill_zero(void* destination, size_t bytes) {

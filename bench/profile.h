@@ -27,7 +27,15 @@ class TimedDevice final : public Device {
   DeviceKind kind() const override { return inner_->kind(); }
   void* allocate(size_t bytes, std::string_view purpose) override { return inner_->allocate(bytes, purpose); }
   void deallocate(void* block, size_t bytes) override { inner_->deallocate(block, bytes); }
+  void* allocate_host(size_t bytes, std::string_view purpose) override {
+    return inner_->allocate_host(bytes, purpose);
+  }
+  void deallocate_host(void* block, size_t bytes) override { inner_->deallocate_host(block, bytes); }
   void copy(void* destination, const void* source, size_t bytes) override;
+  void write(void* destination, const void* host_source, size_t bytes) override;
+  void read(void* host_destination, const void* source, size_t bytes) override;
+  void copy_rows(void* destination, size_t destination_stride, const void* source, size_t source_stride,
+                 size_t bytes, int64_t rows) override;
   void fill_zero(void* destination, size_t bytes) override;
   void synchronize() override { inner_->synchronize(); }
   ThreadPool& threads() override { return inner_->threads(); }

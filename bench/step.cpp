@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "bench/device_rate.h"
 #include "bench/gemm_rate.h"
 #include "bench/profile.h"
 #include "bench/ranks.h"
@@ -66,16 +67,18 @@ std::vector<int32_t> batch_of(const RunConfig& config, const std::string& file) 
   return tokens;
 }
 
+bool on_gpu(const RunConfig& config) { return config.training.device == "cuda"; }
+
 /// One rank of the job, ready to train; with options.profile rank 0's kernels are timed.
 class Steps {
  public:
   Steps(const RunConfig& config, const StepOptions& options, Communicator& world)
       : world_(world),
-        cpu_(make_cpu_device(options.threads)),
-        timed_(*cpu_),
+        backend_(make_backend(config.training.device, options.threads, world.rank())),
+        timed_(*backend_.device),
         times_(options.profile && world.rank() == 0),
-        mesh_(grid_of(config), world, mesh_needs(config)),
-        trainer_(config, mesh_, times_ ? timed_ : *cpu_, times_ ? timed_kernels() : cpu_kernels(),
+        mesh_(grid_of(config), world, mesh_needs(config), backend_.memory()),
+        trainer_(config, mesh_, times_ ? timed_ : *backend_.device, times_ ? timed_kernels() : *backend_.kernels,
                  plan_rank(config, world.rank()).scratch_bytes) {
     trainer_.initialise();
     const std::vector<int32_t> batch = batch_of(config, options.tokens);
@@ -83,7 +86,7 @@ class Steps {
                                            (config.training.sequence_length + 1));
   }
 
-  int threads() const { return cpu_->threads().size(); }
+  int threads() const { return backend_.device->threads().size(); }
   /// What each kernel has taken since the last forget().
   const std::map<std::string, TimedDevice::Line>& lines() const { return timed_.lines(); }
   void forget() { timed_.forget(); }
@@ -99,6 +102,7 @@ class Steps {
       world_.barrier();
       const auto start = Clock::now();
       const StepResult result = trainer_.step(++done_, {});
+      backend_.device->synchronize();
       world_.barrier();
       timed.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
       timed.losses.push_back(result.loss);
@@ -108,7 +112,7 @@ class Steps {
 
  private:
   Communicator& world_;
-  std::unique_ptr<Device> cpu_;
+  Backend backend_;
   TimedDevice timed_;
   bool times_;
   Mesh mesh_;
@@ -160,6 +164,8 @@ void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, co
   const int ranks = world_size(config);
   StepOptions options = asked;
   if (!options.threads) options.threads = compute_threads(config, ranks);
+  if (options.profile && on_gpu(config))
+    fail_usage("--profile times the kernels of the CPU; on a GPU, `nsys profile triax bench step` does");
   const int threads = options.threads * ranks;
   run_bench_ranks(ranks, [&](Communicator& world) {
     const bool first = world.rank() == 0;

@@ -16,7 +16,11 @@ if(TRIAX_MPI)
   endif()
 endif()
 
-# CUDA: nvcc, cuBLASLt and NCCL; the default is on where all of them are found.
+# The CUDA library's files; the tests compile them a second time, for a machine without a GPU.
+file(GLOB_RECURSE TRIAX_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/*.cu ${CMAKE_SOURCE_DIR}/kernels/*.cu
+     ${CMAKE_SOURCE_DIR}/parallel/*.cu)
+
+# CUDA: nvcc and cuBLASLt; the default is on where both are found.
 find_program(TRIAX_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_PATH}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 if(TRIAX_NVCC)
   get_filename_component(nvcc_folder ${TRIAX_NVCC} REALPATH)
@@ -24,20 +28,17 @@ if(TRIAX_NVCC)
   set(CUDA_HINTS ${nvcc_folder}/.. /usr/local/cuda)
   find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDA_HINTS} PATH_SUFFIXES include)
   find_library(CUBLASLT_LIBRARY cublasLt HINTS ${CUDA_HINTS} PATH_SUFFIXES lib64 lib)
-  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDA_HINTS} PATH_SUFFIXES include)
-  find_library(NCCL_LIBRARY nccl HINTS ${CUDA_HINTS} PATH_SUFFIXES lib64 lib)
 endif()
-if(TRIAX_NVCC AND CUBLASLT_INCLUDE_DIR AND CUBLASLT_LIBRARY AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+if(TRIAX_NVCC AND CUBLASLT_INCLUDE_DIR AND CUBLASLT_LIBRARY)
   set(CUDA_IS_HERE ON)
 else()
   set(CUDA_IS_HERE OFF)
 endif()
-option(TRIAX_CUDA "Build the CUDA backend (default: where nvcc, cuBLASLt and NCCL are found)" ${CUDA_IS_HERE})
+option(TRIAX_CUDA "Build the CUDA backend (default: where nvcc and cuBLASLt are found)" ${CUDA_IS_HERE})
 if(TRIAX_CUDA)
   if(NOT CUDA_IS_HERE)
-    message(FATAL_ERROR "TRIAX_CUDA is ON, but nvcc (${TRIAX_NVCC}), cuBLASLt (${CUBLASLT_LIBRARY}) or NCCL "
-            "(${NCCL_LIBRARY}) was not found; set CUDACXX, CUBLASLT_LIBRARY, NCCL_LIBRARY and their _INCLUDE_DIR, "
-            "or TRIAX_CUDA=OFF")
+    message(FATAL_ERROR "TRIAX_CUDA is ON, but nvcc (${TRIAX_NVCC}) or cuBLASLt (${CUBLASLT_LIBRARY}) was not found; "
+            "set CUDACXX, CUBLASLT_LIBRARY and CUBLASLT_INCLUDE_DIR, or TRIAX_CUDA=OFF")
   endif()
   if(NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER ${TRIAX_NVCC})
@@ -50,17 +51,17 @@ if(TRIAX_CUDA)
   # CMake 3.25 knows nvcc only up to C++17.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
-  file(GLOB_RECURSE CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-  add_library(triax_cuda MODULE ${CUDA_SOURCES})
-  # 1675: headers of core have pragmas that are GCC's.
+  add_library(triax_cuda MODULE ${TRIAX_CUDA_SOURCES})
+  # 1675: headers of core have pragmas that are GCC's. Relaxed constexpr: kernels share code with the host by it.
   set_target_properties(triax_cuda PROPERTIES PREFIX "" CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
                         CUDA_RUNTIME_LIBRARY Static
-                        COMPILE_OPTIONS "--threads=0;--diag-suppress=1675;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unknown-pragmas;-Werror=all-warnings")
+                        COMPILE_OPTIONS "--threads=0;--expt-relaxed-constexpr;--diag-suppress=1675;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unknown-pragmas;-Werror=all-warnings")
   target_compile_definitions(triax_cuda PRIVATE FMT_USE_CONSTEXPR=1) # fmt 9 takes nvcc for older than it is
-  target_include_directories(triax_cuda SYSTEM PRIVATE ${CUBLASLT_INCLUDE_DIR} ${NCCL_INCLUDE_DIR})
-  target_link_libraries(triax_cuda PRIVATE triax_core CUDA::cudart_static ${CUBLASLT_LIBRARY} ${NCCL_LIBRARY})
+  target_include_directories(triax_cuda SYSTEM PRIVATE ${CUBLASLT_INCLUDE_DIR})
+  target_link_libraries(triax_cuda PRIVATE triax_core CUDA::cudart_static ${CUBLASLT_LIBRARY}
+                        -Wl,--exclude-libs,ALL)
   target_include_directories(triax_cuda PRIVATE
-                             $<TARGET_PROPERTY:triax_kernels,INTERFACE_INCLUDE_DIRECTORIES>)
+                             $<TARGET_PROPERTY:triax_parallel,INTERFACE_INCLUDE_DIRECTORIES>)
   if(TARGET triax)
     add_dependencies(triax triax_cuda)
   endif()

@@ -14,6 +14,7 @@
 namespace triax {
 
 enum class ReduceOp { sum, max };
+struct DeviceMemory;
 
 /// A started operation. wait() returns when the operation is done for this rank: its input may be changed and
 /// its output read. The destructor waits too, so that a buffer never outlives its message; it swallows
@@ -55,7 +56,8 @@ class Pending {
 };
 
 /// The members of one group seen from one of them: check, record, dispatch. All members call the same
-/// operations in the same order. Every call starts its operation and returns it as Pending; buffers belong to
+/// operations in the same order. Tensors lie in the host's memory, but for groups of on_device()
+/// (device_link.h). Every call starts its operation and returns it as Pending; buffers belong to
 /// the caller and must stay alive and untouched until wait(). A collective is in place when its pointers are
 /// equal. Reductions on self, threads and mpi add in rank order whatever size, position or bucket, in fp32
 /// for f32 and bf16 (rounded once) and exactly for integers. Errors: dtype or size that do not fit (named
@@ -97,6 +99,19 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, std::string name,
                                       std::source_location place = std::source_location::current());
 
+  /// While it lives, the group's operations take tensors of the host's memory, whatever on_device() has said.
+  /// As every other call: on all members alike.
+  class HostTensors {
+   public:
+    explicit HostTensors(Communicator& group) : group_(&group) { ++group_->host_tensors_; }
+    ~HostTensors() { --group_->host_tensors_; }
+    HostTensors(const HostTensors&) = delete;
+    HostTensors& operator=(const HostTensors&) = delete;
+
+   private:
+    Communicator* group_;
+  };
+
   Recorder& recorder() { return *recorder_; }
   /// The rank's recorder, for groups that are made beside this one (make_null_communicator).
   const std::shared_ptr<Recorder>& shared_recorder() const { return recorder_; }
@@ -114,10 +129,16 @@ class Communicator {
   virtual Pending do_recv(const CommCall& call, const Tensor& out, int from) = 0;
   virtual void do_barrier(const CommCall& call) = 0;
   virtual std::unique_ptr<Communicator> do_split(const CommCall& call, int color, std::string name) = 0;
+  /// From now on tensors lie in the memory of a device (on_device()); false where that can't be.
+  virtual bool use_device(const DeviceMemory&) { return false; }
+  bool takes_host_tensors() const { return host_tensors_ > 0; }
 
   std::shared_ptr<Recorder> recorder_;
 
  private:
+  friend class StagedCommunicator;
+  friend std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group,
+                                                 const DeviceMemory& memory);
   class Started;
   Started start(CommOp op, DType dtype, int64_t count, int detail, const std::source_location& place);
   Pending track(Pending pending, Started& started);
@@ -125,6 +146,7 @@ class Communicator {
   void require_peer(CommOp op, int peer, const std::source_location& place) const;
 
   int rank_;
+  int host_tensors_ = 0;  // HostTensors that live
   std::shared_ptr<const CommGroup> group_;
   uint64_t collectives_ = 0;                             // started in this group so far
   std::map<std::pair<CommOp, int>, uint64_t> messages_;  // started per direction and peer

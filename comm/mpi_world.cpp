@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/launched.h"
+#include "core/library.h"
 
 namespace triax {
 namespace {
@@ -104,17 +104,9 @@ void outlast_launch() {
 }
 
 std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options) {
-  namespace fs = std::filesystem;
   constexpr const char* file = "triax_mpi.so";
-  const fs::path home = fs::read_symlink("/proc/self/exe").parent_path();
-  const std::vector<fs::path> folders{home / "lib", home, home.parent_path() / "lib" / "triax",
-                                      home.parent_path() / "lib"};
   std::string looked;
-  for (const fs::path& folder : folders) {
-    const fs::path path = folder / file;
-    looked += (looked.empty() ? "" : ", ") + path.string();
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) continue;
+  if (const auto path = find_library(file, &looked); !path.empty()) {
     // Global, because an MPI opens parts of itself later that look for its symbols. Never closed: an MPI
     // can't be started again in a process that has finalised it.
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);

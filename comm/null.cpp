@@ -16,6 +16,7 @@ class NullCommunicator final : public Communicator {
   Pending do_send(const CommCall&, const Tensor&, int) override { return {}; }
   Pending do_recv(const CommCall&, const Tensor&, int) override { return {}; }
   void do_barrier(const CommCall&) override {}
+  bool use_device(const DeviceMemory&) override { return true; }
   std::unique_ptr<Communicator> do_split(const CommCall& call, int color, std::string name) override {
     if (color < 0) return nullptr;
     if (size() > 1)

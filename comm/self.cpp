@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "comm/communicator.h"
+#include "comm/device_link.h"
 
 namespace triax {
 namespace {
@@ -11,9 +11,17 @@ class SelfCommunicator final : public Communicator {
       : Communicator(0, {std::move(name), 1, {0}}, std::move(recorder)) {}
 
  private:
-  static Pending copy(const Tensor& in, const Tensor& out) {
-    if (in.raw() != out.raw() && in.bytes()) std::memcpy(out.raw(), in.raw(), in.bytes());
+  Pending copy(const Tensor& in, const Tensor& out) const {
+    if (in.raw() == out.raw() || !in.bytes()) return {};
+    if (device_ && !takes_host_tensors())
+      device_->copy(out.raw(), in.raw(), in.bytes());
+    else
+      std::memcpy(out.raw(), in.raw(), in.bytes());
     return {};
+  }
+  bool use_device(const DeviceMemory& memory) override {
+    device_ = memory.device;
+    return true;
   }
   Pending do_all_reduce(const CommCall&, const Tensor& in, const Tensor& out, ReduceOp) override {
     return copy(in, out);
@@ -33,6 +41,8 @@ class SelfCommunicator final : public Communicator {
     if (color < 0) return nullptr;
     return std::make_unique<SelfCommunicator>(std::move(name), recorder_);
   }
+
+  Device* device_ = nullptr;  // whose memory tensors are in; null: the host
 };
 
 }  // namespace

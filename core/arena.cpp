@@ -17,7 +17,11 @@ Tensor Placement::at(void* base, int index) const {
 }
 
 Arena::~Arena() {
-  if (committed_) device_->deallocate(base_, bytes());
+  if (!committed_) return;
+  if (place_ == Place::host)
+    device_->deallocate_host(base_, bytes());
+  else
+    device_->deallocate(base_, bytes());
 }
 
 int Arena::declare(std::string name, Shape shape, DType dtype) {
@@ -29,12 +33,13 @@ void Arena::commit() {
   check(!committed_, "arena {} was committed twice", name_);
   auto largest = std::max_element(placement_.entries().begin(), placement_.entries().end(),
                                   [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  const std::string purpose =
+      largest == placement_.entries().end()
+          ? name_
+          : fmt::format("arena {} (its largest tensor is {}, {} x {}, {} bytes)", name_, largest->name,
+                        to_string(largest->shape), name_of(largest->dtype), largest->bytes);
   base_ =
-      device_->allocate(bytes(), largest == placement_.entries().end()
-                                     ? name_
-                                     : fmt::format("arena {} (its largest tensor is {}, {} x {}, {} bytes)",
-                                                   name_, largest->name, to_string(largest->shape),
-                                                   name_of(largest->dtype), largest->bytes));
+      place_ == Place::host ? device_->allocate_host(bytes(), purpose) : device_->allocate(bytes(), purpose);
   committed_ = true;
 }
 

@@ -39,7 +39,10 @@ class Placement {
 /// block is zero-filled and lives as long as the arena.
 class Arena {
  public:
-  Arena(std::string name, Device& device) : name_(std::move(name)), device_(&device) {}
+  /// Where the block lies: in the device's memory, or in that of the host that is quickest for the device.
+  enum class Place { device, host };
+  Arena(std::string name, Device& device, Place place = Place::device)
+      : name_(std::move(name)), device_(&device), place_(place) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -58,6 +61,7 @@ class Arena {
  private:
   std::string name_;
   Device* device_;
+  Place place_;
   Placement placement_;
   void* base_ = nullptr;
   bool committed_ = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -18,19 +19,31 @@ std::string_view name_of(DeviceKind kind);
 
 /// Memory and execution resources of one rank. Each rank owns its Device and is its only user, so nothing
 /// here is shared between ranks. Work on a device is enqueued in order; on the CPU it is done when the call
-/// returns.
+/// returns. The host may not follow pointers to a device's memory: what it wants to see or to put there goes
+/// through read() and write().
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
 
-  /// A block aligned to 4096 bytes, zero-filled, owned by the caller until deallocate(). Throws an Error that
-  /// names `purpose` and the size when there is not enough.
+  /// A block aligned to 4096 bytes (CUDA: 256), zero-filled, owned by the caller until deallocate(). Throws
+  /// an Error that names `purpose` and the size when there is not enough.
   virtual void* allocate(size_t bytes, std::string_view purpose) = 0;
   virtual void deallocate(void* block, size_t bytes) = 0;
+  /// The same in the host's memory, of the kind that read() and write() are fastest with (CUDA: page-locked).
+  virtual void* allocate_host(size_t bytes, std::string_view purpose) = 0;
+  virtual void deallocate_host(void* block, size_t bytes) = 0;
 
-  /// Enqueued; source and destination must stay alive until the work before synchronize() is done.
+  /// Enqueued, within the device's memory; source and destination must stay alive until the work before
+  /// synchronize() is done.
   virtual void copy(void* destination, const void* source, size_t bytes) = 0;
+  /// From the host's memory, after what was enqueued before; the source may be changed on return.
+  virtual void write(void* destination, const void* host_source, size_t bytes) = 0;
+  /// To the host's memory, after all that was enqueued before: waits for it.
+  virtual void read(void* host_destination, const void* source, size_t bytes) = 0;
+  /// `rows` runs of `bytes` each, which begin so many bytes apart.
+  virtual void copy_rows(void* destination, size_t destination_stride, const void* source,
+                         size_t source_stride, size_t bytes, int64_t rows) = 0;
   virtual void fill_zero(void* destination, size_t bytes) = 0;
   /// Returns when all that was enqueued is done.
   virtual void synchronize() = 0;

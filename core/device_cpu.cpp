@@ -31,8 +31,23 @@ class CpuDevice final : public Device {
     if (block) munmap(block, bytes);
   }
 
+  void* allocate_host(size_t bytes, std::string_view purpose) override { return allocate(bytes, purpose); }
+  void deallocate_host(void* block, size_t bytes) override { deallocate(block, bytes); }
+
   void copy(void* destination, const void* source, size_t bytes) override {
     if (bytes) std::memmove(destination, source, bytes);
+  }
+  void copy_rows(void* destination, size_t destination_stride, const void* source, size_t source_stride,
+                 size_t bytes, int64_t rows) override {
+    for (int64_t r = 0; r < rows; ++r)
+      copy(static_cast<char*>(destination) + static_cast<size_t>(r) * destination_stride,
+           static_cast<const char*>(source) + static_cast<size_t>(r) * source_stride, bytes);
+  }
+  void write(void* destination, const void* source, size_t bytes) override {
+    copy(destination, source, bytes);
+  }
+  void read(void* destination, const void* source, size_t bytes) override {
+    copy(destination, source, bytes);
   }
 
   void fill_zero(void* destination, size_t bytes) override {

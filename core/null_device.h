@@ -19,7 +19,14 @@ class NullDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::none; }
   void* allocate(size_t bytes, std::string_view purpose) override;
   void deallocate(void*, size_t) override {}
+  /// As the device's: distinct, and never followed.
+  void* allocate_host(size_t bytes, std::string_view purpose) override { return allocate(bytes, purpose); }
+  void deallocate_host(void*, size_t) override {}
   void copy(void*, const void*, size_t) override {}
+  void copy_rows(void*, size_t, const void*, size_t, size_t, int64_t) override {}
+  void write(void*, const void*, size_t) override {}
+  /// Leaves the destination as it is.
+  void read(void*, const void*, size_t) override {}
   void fill_zero(void*, size_t) override {}
   void synchronize() override {}
   ThreadPool& threads() override { return pool_; }

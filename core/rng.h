@@ -8,9 +8,10 @@ namespace triax {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit words
 /// that are a function of counter and key alone, so that any rank computes any element. In place of the
-/// counter and on plain words, so that a loop over counters becomes vector code where it is inlined.
-__attribute__((always_inline)) inline void philox(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
-                                                  uint32_t k0, uint32_t k1) {
+/// counter and on plain words, so that a loop over counters becomes vector code where it is inlined;
+/// constexpr, so that kernels of a GPU draw by the same code.
+__attribute__((always_inline)) constexpr void philox(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3,
+                                                     uint32_t k0, uint32_t k1) {
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c0, p1 = uint64_t{0xCD9E8D57} * c2;

@@ -69,7 +69,7 @@ Seconds messages(const RankPlan& rank, const ClusterConfig& cluster, int world, 
 // Work that is done once per step, after the last backward.
 bool after_backward(std::string_view kernel) {
   return kernel == "adamw" || kernel == "squared_norm" || kernel == "add" || kernel == "cast" ||
-         kernel == "find_non_finite";
+         kernel == "normalise_sums" || kernel == "decide_update";
 }
 
 double kernels(const RankPlan& rank, double rate, double bandwidth, bool after) {

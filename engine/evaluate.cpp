@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "data/mapped_file.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -195,15 +196,16 @@ Evaluation evaluate(const RunConfig& config, InferenceModel& model, Mesh& mesh,
   return result;
 }
 
-Evaluation evaluate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_size,
-                    const EvaluateRequest& request, const StopFlag& stop,
+Evaluation evaluate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_rank,
+                    int local_size, const EvaluateRequest& request, const StopFlag& stop,
                     const std::function<void(int64_t done, int64_t total)>& progress) {
-  const auto device = make_cpu_device(compute_threads(config, local_size));
-  Mesh mesh(grid_of(config), world, mesh_needs(config));
+  const Backend backend =
+      make_backend(config.training.device, compute_threads(config, local_size), local_rank);
+  Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
   const InferenceShape shape{config.training.micro_batch_size, request.windows.sequence, 0};
-  InferenceModel model(config, mesh, *device, cpu_kernels(), shape,
+  InferenceModel model(config, mesh, *backend.device, *backend.kernels, shape,
                        plan_inference(config, world.rank(), shape).scratch_bytes);
-  load_weights(source, world, model.params(), {device->threads().size(), {}});
+  load_weights(source, world, model.params(), {backend.device->threads().size(), {}});
   return evaluate(config, model, mesh, request, stop, progress);
 }
 

@@ -64,8 +64,8 @@ std::shared_ptr<const TokenSource> tokenised_text(const std::string& path, const
 /// `progress` is called on rank 0 with the windows that are done and that there are. A signal in `stop`, on
 /// any rank, ends it. A token that the model does not have is a fault that names file and position.
 /// Collective; all ranks return the same.
-Evaluation evaluate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_size,
-                    const EvaluateRequest& request, const StopFlag& stop,
+Evaluation evaluate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_rank,
+                    int local_size, const EvaluateRequest& request, const StopFlag& stop,
                     const std::function<void(int64_t done, int64_t total)>& progress);
 
 /// The same with a model whose weights are there, of shape {micro_batch_size, windows.sequence}.

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "core/rng.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -138,17 +139,18 @@ InferenceShape shape_of(const RunConfig& config, const GenerateRequest& request)
   return shape;
 }
 
-Generated generate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_size,
-                   const GenerateRequest& request, const StopFlag& stop,
+Generated generate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_rank,
+                   int local_size, const GenerateRequest& request, const StopFlag& stop,
                    const std::function<void(int sample, int32_t token)>& emit) {
   check_prompt(config, request);
   const auto start = Clock::now();
-  const auto device = make_cpu_device(compute_threads(config, local_size));
-  Mesh mesh(grid_of(config), world, mesh_needs(config));
+  const Backend backend =
+      make_backend(config.training.device, compute_threads(config, local_size), local_rank);
+  Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
   const InferenceShape shape = shape_of(config, request);
   const InferencePlan plan = plan_inference(config, world.rank(), shape);
-  InferenceModel model(config, mesh, *device, cpu_kernels(), shape, plan.scratch_bytes);
-  load_weights(source, world, model.params(), {device->threads().size(), {}});
+  InferenceModel model(config, mesh, *backend.device, *backend.kernels, shape, plan.scratch_bytes);
+  load_weights(source, world, model.params(), {backend.device->threads().size(), {}});
   const double load_seconds = seconds_since(start);
   Generated result = continue_prompt(config, model, mesh, request, stop, emit);
   result.load_seconds = load_seconds;

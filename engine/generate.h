@@ -52,10 +52,10 @@ InferenceShape shape_of(const RunConfig& config, const GenerateRequest& request)
 /// seed, s and n, so that a grid that computes the same logits draws the same text. A text ends after
 /// request.tokens, with request.end, or when prompt and text are max_position_embeddings tokens together;
 /// nothing slides. `emit` is called on rank 0 as soon as a token is drawn. A signal in `stop`, on any rank,
-/// ends it (TextEnd::interrupted). `local_size`: ranks of this host. Collective; all ranks return the same
-/// samples.
-Generated generate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_size,
-                   const GenerateRequest& request, const StopFlag& stop,
+/// ends it (TextEnd::interrupted). `local_size`: ranks of this host, this one as `local_rank`. Collective;
+/// all ranks return the same samples.
+Generated generate(const RunConfig& config, const ModelSource& source, Communicator& world, int local_rank,
+                   int local_size, const GenerateRequest& request, const StopFlag& stop,
                    const std::function<void(int sample, int32_t token)>& emit);
 
 /// The same with a model whose weights are there, of shape_of(config, request).

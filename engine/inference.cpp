@@ -44,9 +44,10 @@ InferenceModel::InferenceModel(const RunConfig& config, Mesh& mesh, Device& devi
   const int64_t tokens = shape.batch * shape.sequence;
   const int ids = inputs_.declare("ids", {tokens}, DType::i32),
             targets = inputs_.declare("targets", {tokens}, DType::i32),
-            logits = inputs_.declare("logits", {mesh.last_stage() ? vocabulary_ : 0}, DType::f32);
+            logits = inputs_.declare("logits", {mesh.last_stage() ? vocabulary_ : 0}, DType::f32),
+            loss = inputs_.declare("loss", {ExactSum::word_count}, DType::i64);
   inputs_.commit();
-  ids_ = inputs_[ids], targets_ = inputs_[targets], logits_ = inputs_[logits];
+  ids_ = inputs_[ids], targets_ = inputs_[targets], logits_ = inputs_[logits], loss_ = inputs_[loss];
   const int64_t in = mesh.first_stage() ? 0 : tokens, out = mesh.last_stage() ? 0 : tokens;
   const int received = messages_.declare("activation received", {in, hidden_}, dtype_),
             first = messages_.declare("activation sent 0", {out, hidden_}, dtype_),
@@ -77,7 +78,7 @@ void InferenceModel::extend(std::span<const int32_t> ids, int64_t position, std:
   const int64_t n = static_cast<int64_t>(ids.size());
   check(n >= 1 && n <= shape_.sequence && position >= 0 && position + n <= shape_.positions,
         "{} tokens at position {} of {}, {} at a time", n, position, shape_.positions, shape_.sequence);
-  device_.copy(ids_.raw(), ids.data(), ids.size_bytes());
+  device_.write(ids_.raw(), ids.data(), ids.size_bytes());
   Pass pass{.context = context_, .slot = {}};
   pass.batch = 1;
   pass.sequence = n;
@@ -88,9 +89,7 @@ void InferenceModel::extend(std::span<const int32_t> ids, int64_t position, std:
   const bool wanted = !logits.empty() && mesh_.last_stage();
   if (wanted) pass.logits = logits_;
   run(pass);
-  if (!wanted) return;
-  device_.copy(logits.data(), logits_.raw(), logits_.bytes());
-  device_.synchronize();
+  if (wanted) device_.read(logits.data(), logits_.raw(), logits_.bytes());
 }
 
 void InferenceModel::add_loss(const int32_t* ids, const int32_t* targets, int64_t batch, int64_t sequence,
@@ -103,10 +102,15 @@ void InferenceModel::add_loss(const int32_t* ids, const int32_t* targets, int64_
   pass.ids = ids_.rows(0, batch * sequence);
   pass.targets = targets_.rows(0, batch * sequence);
   pass.evaluate = true;
-  pass.loss = &loss;
-  device_.copy(pass.ids.raw(), ids, pass.ids.bytes());
-  device_.copy(pass.targets.raw(), targets, pass.targets.bytes());
+  pass.loss = static_cast<ExactSum*>(loss_.raw());
+  device_.fill_zero(loss_.raw(), loss_.bytes());
+  device_.write(pass.ids.raw(), ids, pass.ids.bytes());
+  device_.write(pass.targets.raw(), targets, pass.targets.bytes());
   run(pass);
+  if (!mesh_.last_stage()) return;
+  ExactSum mine;
+  device_.read(&mine, loss_.raw(), sizeof mine);
+  loss.add(mine);
 }
 
 void InferenceModel::finish() {

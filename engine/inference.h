@@ -56,7 +56,7 @@ class InferenceModel {
   Context context_;
   InferencePart part_;
   Arena cache_, inputs_, messages_;
-  Tensor ids_, targets_, logits_, received_, outgoing_[2];
+  Tensor ids_, targets_, logits_, loss_, received_, outgoing_[2];
   Pending sent_[2];
   int next_ = 0;
 };

@@ -184,7 +184,6 @@ RunConfig read_job(const std::vector<std::string>& files, const std::vector<std:
       check_files_here(config, *absent_data, report);
     else
       check_files(config, report);
-    for (std::string& sentence : unsupported(config)) report.problems.push_back(std::move(sentence));
   }
   problems.insert(problems.end(), report.problems.begin(), report.problems.end());
   return config;

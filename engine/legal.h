@@ -16,7 +16,4 @@ void check_legal(const RunConfig& config, int ranks, const std::string& ranks_fr
 /// The files of data, and of the checkpoint to resume from: there, readable, with a whole sample.
 void check_files(const RunConfig& config, FieldReport& report);
 
-/// What a job may ask for and this version does not do, one sentence each.
-std::vector<std::string> unsupported(const RunConfig& config);
-
 }  // namespace triax

@@ -10,6 +10,7 @@
 
 #include "checkpoint/agree.h"
 #include "core/bf16.h"
+#include "core/on_host.h"
 #include "model/gpt.h"
 
 namespace triax {
@@ -29,23 +30,24 @@ struct Scan {
 };
 
 template <class T>
-Scan scan_elements(const T* x, int64_t n) {
+Scan scan_elements(Device& device, const Tensor& tensor) {
   Scan scan;
-  for (int64_t i = 0; i < n; ++i) {
-    float value;
-    if constexpr (std::is_same_v<T, bf16>)
-      value = value_of(x[i]);
-    else
-      value = x[i];
-    if (std::isfinite(value)) continue;
-    if (scan.count++ == 0) scan.first = i, scan.value = value;
-  }
+  visit_on_host<T>(device, tensor, [&](const T* x, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      float value;
+      if constexpr (std::is_same_v<T, bf16>)
+        value = value_of(x[i]);
+      else
+        value = x[i];
+      if (std::isfinite(value)) continue;
+      if (scan.count++ == 0) scan.first = first + i, scan.value = value;
+    }
+  });
   return scan;
 }
 
-Scan scan(const Tensor& x) {
-  return x.dtype() == DType::bf16 ? scan_elements(x.as<bf16>(), x.numel())
-                                  : scan_elements(x.f32(), x.numel());
+Scan scan(Device& device, const Tensor& x) {
+  return x.dtype() == DType::bf16 ? scan_elements<bf16>(device, x) : scan_elements<float>(device, x);
 }
 
 // "nan", "inf" or "-inf": the sign of a NaN means nothing.
@@ -90,7 +92,7 @@ class Search {
 
   // A part of a parameter: `x` begins at position `from` of the entry's box.
   void look(Kind kind, const char* what, const ParamStore::Entry& entry, int64_t from, const Tensor& x) {
-    const Scan found = scan(x);
+    const Scan found = scan(s_.device, x);
     if (found.count == 0) return;
     const Shape index = index_of(entry.box, from + found.first);
     note(kind, {order_.at(entry.spec.name), 0, fmt::format("{} {}", what, entry.spec.name), found.count,
@@ -151,13 +153,15 @@ class Search {
     const int64_t in_batch = pass.first_token / pass.sequence;
     const int64_t micro_batch = (in_batch - s_.first_sequence) / pass.batch, order = order_of(module.name());
     if (!backward && pass.loss && !x) {  // the head, after each micro-batch
-      const int64_t bad = pass.loss->digits()[ExactSum::digit_count - 1];
+      ExactSum loss;
+      s_.device.read(&loss, pass.loss, sizeof loss);
+      const int64_t bad = loss.digits()[ExactSum::digit_count - 1];
       if (bad != std::exchange(bad_losses_, bad))
         note(Kind::loss,
              {order, micro_batch, fmt::format("the loss of micro-batch {}", micro_batch), 0, 0, "", ""});
     }
     if (!x) return;
-    const Scan found = scan(x);
+    const Scan found = scan(s_.device, x);
     if (found.count == 0) return;
     const int64_t row = pass.first_row() + found.first / x[1], sequence = in_batch + row / pass.sequence;
     const std::string what =

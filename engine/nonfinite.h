@@ -11,6 +11,7 @@ namespace triax {
 /// What a search for numbers that are not finite looks at: one rank's step after its gradients have been
 /// reduced and before any update. All is the caller's.
 struct NonfiniteSearch {
+  Device& device;
   Mesh& mesh;
   ParamStore& params;
   Optimizer& optimizer;

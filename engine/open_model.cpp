@@ -51,9 +51,9 @@ ModelSource pretrained_source(const std::string& path) {
 }
 
 constexpr const char* settable[] = {
-    "parallel.tensor",          "parallel.pipeline", "parallel.data",
-    "training.precision",       "training.threads",  "training.sequence_length",
-    "training.micro_batch_size"};
+    "parallel.tensor",           "parallel.pipeline", "parallel.data",
+    "training.precision",        "training.threads",  "training.sequence_length",
+    "training.micro_batch_size", "training.device"};
 
 // What training alone asks about goes back to its defaults, so that no rule of theirs is in the way.
 RunConfig without_training(const RunConfig& job) {
@@ -130,10 +130,12 @@ RunConfig inference_config(const ModelSource& source, const std::vector<std::str
     if (may_be_set(key_of(set)))
       set_value(root, set, report.problems);
     else
-      report.problems.push_back(fmt::format(
-          "--set {}: makes no difference to a model that is not trained; it can be {}", set,
-          "parallel.tensor, parallel.pipeline, parallel.data, training.precision, "
-          "training.threads, training.sequence_length, training.micro_batch_size or a key of data"));
+      report.problems.push_back(
+          fmt::format("--set {}: makes no difference to a model that is not trained; it can be {}", set,
+                      "parallel.tensor, parallel.pipeline, parallel.data, training.precision, "
+                      "training.threads, training.device, training.sequence_length, "
+                      "training.micro_batch_size or a key of "
+                      "data"));
   }
   RunConfig config;
   read_fields(root, config, report);
@@ -160,18 +162,16 @@ RunConfig inference_config(const ModelSource& source, const std::vector<std::str
 void load_weights(const ModelSource& source, Communicator& world, ParamStore& params,
                   const LoadOptions& options) {
   if (!source.checkpoint) return load_pretrained(world, source.folder, source.config.model, params);
-  const bool rounded = params.dtype() != DType::f32;
-  std::vector<float> exact(rounded ? static_cast<size_t>(params.elements()) : 0);
-  float* base = rounded ? exact.data() : params.weights().f32();
+  const bool direct = params.dtype() == DType::f32 && params.device().kind() == DeviceKind::cpu;
+  std::vector<float> exact(direct ? 0 : static_cast<size_t>(params.elements()));
+  float* base = direct ? params.weights().f32() : exact.data();
   std::vector<StatePiece> pieces;
   for (const auto& entry : params.entries())
     if (entry.primary < 0 && !empty(entry.box))
       pieces.push_back(
           {StateKind::weight, entry.spec.name, entry.spec.global, entry.box, base + entry.offset});
   load_checkpoint(world, *source.checkpoint, pieces, options);
-  if (rounded)
-    std::transform(exact.begin(), exact.end(), params.weights().as<bf16>(),
-                   [](float x) { return round_bf16(x); });
+  if (!direct) params.set_weights(0, params.elements(), exact.data());
 }
 
 }  // namespace triax

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "checkpoint/agree.h"
-#include "core/bf16.h"
 #include "core/fields.h"
 #include "model/gpt.h"
 
@@ -182,18 +181,13 @@ void load_pretrained(Communicator& world, const std::filesystem::path& folder, c
     std::vector<float> part;
     for (const ParamStore::Entry& entry : params.entries()) {
       if (entry.primary >= 0 || empty(entry.box)) continue;
-      const Tensor out = params.weights().rows(entry.offset, entry.box.numel());
-      if (params.dtype() == DType::f32) {
-        pretrained.read(entry.spec.name, entry.box, out.f32());
-        continue;
-      }
-      for (int64_t begin = 0; begin < out.numel(); begin += block_elements) {
-        const int64_t end = std::min(begin + block_elements, out.numel());
+      const int64_t n = entry.box.numel();
+      for (int64_t begin = 0; begin < n; begin += block_elements) {
+        const int64_t end = std::min(begin + block_elements, n);
         for (const Box& box : boxes_of_range(entry.box, begin, end)) {
           part.resize(static_cast<size_t>(box.numel()));
           pretrained.read(entry.spec.name, box, part.data());
-          std::transform(part.begin(), part.end(), out.as<bf16>() + index_within(entry.box, box),
-                         [](float x) { return round_bf16(x); });
+          params.set_weights(entry.offset + index_within(entry.box, box), box.numel(), part.data());
         }
       }
     }

@@ -13,6 +13,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/hash.h"
 #include "core/bf16.h"
+#include "core/on_host.h"
 #include "model/gpt.h"
 
 namespace triax {
@@ -53,6 +54,13 @@ class Comparison {
 
   uint64_t hash(size_t entry, size_t kind, int64_t begin, int64_t end) const;
   uint64_t hash_weight(const ParamStore::Entry& entry, int64_t begin, int64_t end) const;
+  uint64_t hash_floats(uint64_t key, const ParamStore::Entry& entry, int64_t begin,
+                       const Tensor& elements) const;
+  uint32_t bits_of(const float* element) const {
+    uint32_t bits;
+    s_.device.read(&bits, element, sizeof bits);
+    return bits;
+  }
   void digest_all() {
     digests_.resize(entries().size());
     if (!s_.computes) return;
@@ -85,16 +93,29 @@ uint64_t Comparison::hash_weight(const ParamStore::Entry& entry, int64_t begin, 
   const uint64_t key = logical_key(logical_path(StateKind::weight, entry.spec.name));
   const Tensor weights = s_.params.weights();
   if (weights.dtype() == DType::f32)
-    return hash_range(key, entry.spec.global, entry.box, begin, end, weights.f32() + entry.offset + begin);
+    return hash_floats(key, entry, begin, weights.rows(entry.offset + begin, end - begin));
   uint64_t sum = 0;
   std::array<float, 4096> part;
-  for (int64_t at = begin; at < end;) {
-    const int64_t n = std::min<int64_t>(end - at, part.size());
-    const bf16* from = weights.as<bf16>() + entry.offset + at;
-    std::transform(from, from + n, part.begin(), [](bf16 x) { return value_of(x); });
-    sum += hash_range(key, entry.spec.global, entry.box, at, at + n, part.data());
-    at += n;
-  }
+  visit_on_host<bf16>(s_.device, weights.rows(entry.offset + begin, end - begin),
+                      [&](const bf16* from, int64_t first, int64_t count) {
+                        for (int64_t i = 0; i < count;) {
+                          const int64_t n = std::min<int64_t>(count - i, part.size()), at = begin + first + i;
+                          std::transform(from + i, from + i + n, part.begin(),
+                                         [](bf16 x) { return value_of(x); });
+                          sum += hash_range(key, entry.spec.global, entry.box, at, at + n, part.data());
+                          i += n;
+                        }
+                      });
+  return sum;
+}
+
+// Fp32 elements of the device, of which the first stands at row-major position `begin` of the entry's box.
+uint64_t Comparison::hash_floats(uint64_t key, const ParamStore::Entry& entry, int64_t begin,
+                                 const Tensor& elements) const {
+  uint64_t sum = 0;
+  visit_on_host<float>(s_.device, elements, [&](const float* x, int64_t first, int64_t n) {
+    sum += hash_range(key, entry.spec.global, entry.box, begin + first, begin + first + n, x);
+  });
   return sum;
 }
 
@@ -111,8 +132,8 @@ uint64_t Comparison::hash(size_t index, size_t kind, int64_t begin, int64_t end)
     const int64_t from = std::max(begin, piece.first_in_box),
                   to = std::min(end, piece.first_in_box + piece.end - piece.begin);
     if (from < to)
-      sum += hash_range(key, entry.spec.global, entry.box, from, to,
-                        state_at(kind, piece.begin) + (from - piece.first_in_box));
+      sum += hash_floats(key, entry, from,
+                         Tensor::of(state_at(kind, piece.begin) + (from - piece.first_in_box), {to - from}));
   }
   return sum;
 }
@@ -124,6 +145,7 @@ bool Comparison::equal(Communicator* group, const std::vector<uint64_t>& values)
   for (uint64_t v : values) extremes.push_back(static_cast<int64_t>(v));
   for (uint64_t v : values) extremes.push_back(static_cast<int64_t>(~v));
   const Tensor message = Tensor::of(extremes.data(), {static_cast<int64_t>(extremes.size())});
+  const Communicator::HostTensors on_host(*group);
   group->all_reduce(message, message, ReduceOp::max).wait();
   for (size_t i = 0; i < values.size(); ++i)
     if (extremes[i] != ~extremes[i + values.size()]) return false;
@@ -164,7 +186,10 @@ bool Comparison::agree_on_tied() const {
       halves.push_back(static_cast<int64_t>(digests_[i][kind] >> 32));
     }
     const Tensor message = Tensor::of(halves.data(), {static_cast<int64_t>(halves.size())});
-    if (Communicator* shard = s_.mesh.zero_shard()) shard->all_reduce(message, message, ReduceOp::sum).wait();
+    if (Communicator* shard = s_.mesh.zero_shard()) {
+      const Communicator::HostTensors on_host(*shard);
+      shard->all_reduce(message, message, ReduceOp::sum).wait();
+    }
     std::vector<uint64_t> values{digests_[i][weight]};
     for (size_t h = 0; h < halves.size(); h += 2)
       values.push_back(static_cast<uint64_t>(halves[h]) + (static_cast<uint64_t>(halves[h + 1]) << 32));
@@ -290,13 +315,16 @@ std::string Comparison::first_difference(const Json& first) const {
   }
   const auto bits = over_both(first, [&](size_t i) -> uint64_t {
     const ParamStore::Entry& entry = entries()[i];
-    if (kind == weight && s_.params.dtype() == DType::bf16)
-      return std::bit_cast<uint32_t>(value_of(s_.params.weights().as<bf16>()[entry.offset + begin]));
-    if (kind == weight) return std::bit_cast<uint32_t>(s_.params.weights().f32()[entry.offset + begin]);
+    if (kind == weight && s_.params.dtype() == DType::bf16) {
+      bf16 element;
+      s_.device.read(&element, s_.params.weights().as<bf16>() + entry.offset + begin, sizeof element);
+      return std::bit_cast<uint32_t>(value_of(element));
+    }
+    if (kind == weight) return bits_of(s_.params.weights().f32() + entry.offset + begin);
     for (const ParamRange& piece : s_.optimizer.updated().pieces())
       if (piece.entry == static_cast<int>(i) && begin >= piece.first_in_box &&
           begin < piece.first_in_box + piece.end - piece.begin)
-        return std::bit_cast<uint32_t>(state_at(kind, piece.begin)[begin - piece.first_in_box]);
+        return bits_of(state_at(kind, piece.begin) + (begin - piece.first_in_box));
     return 0;
   });
   std::string index =

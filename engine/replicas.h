@@ -15,6 +15,7 @@ class ReplicaError : public Error {
 
 /// What holds one rank's part of the state. All is the caller's.
 struct ReplicaState {
+  Device& device;
   Mesh& mesh;
   ParamStore& params;
   Optimizer& optimizer;

@@ -19,7 +19,6 @@ std::string first_problem(const RunConfig& config) {
   FieldReport report;
   report.given.insert("model.num_key_value_heads");  // resolved by now
   check_legal(config, 0, "", report);
-  for (std::string& sentence : unsupported(config)) report.problems.push_back(std::move(sentence));
   return report.problems.empty() ? "" : report.problems.front();
 }
 

@@ -36,7 +36,7 @@ class Stage final : public StageOperations {
     const MicroBatches* micro_batches = nullptr;
     bool evaluate = false;
     float loss_scale = 0;
-    ExactSum* loss = nullptr;
+    ExactSum* loss = nullptr;  ///< in the device's memory
     // What dropout is a function of: the job's seed, the step, and this data rank's first sequence in the
     // batch.
     uint64_t seed = 0;

@@ -30,6 +30,7 @@
 #include "engine/stragglers.h"
 #include "engine/tensorboard.h"
 #include "model/gpt.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -44,7 +45,7 @@ double seconds_since(Clock::time_point start) {
 /// One rank's run of a job: everything that outlives a step.
 class Run {
  public:
-  Run(const RunConfig& config, Communicator& world, int local_size, const StopFlag& stop,
+  Run(const RunConfig& config, Communicator& world, int local_rank, int local_size, const StopFlag& stop,
       const TrainRequest& request)
       : config_(config),
         world_(world),
@@ -55,12 +56,17 @@ class Run {
         folder_(config, world),
         log_(folder_.log_path(world.rank()), world.rank(), request.verbose, request.quiet),
         starting_(tell_watchdog()),
-        device_(startup_.timed("run folder",
-                               [&] { return make_cpu_device(compute_threads(config, local_size)); })),
-        mesh_(startup_.timed("groups", [&] { return Mesh(grid_of(config), world, mesh_needs(config)); })),
+        backend_(startup_.timed("run folder",
+                                [&] {
+                                  return make_backend(config.training.device,
+                                                      compute_threads(config, local_size), local_rank);
+                                })),
+        device_(backend_.device.get()),
+        mesh_(startup_.timed(
+            "groups", [&] { return Mesh(grid_of(config), world, mesh_needs(config), backend_.memory()); })),
         plan_(startup_.timed("plan", [&] { return plan_rank(config, world.rank()); })),
         plan_check_(plan_, world.recorder()),
-        trainer_(config, mesh_, *device_, cpu_kernels(), plan_.scratch_bytes),
+        trainer_(config, mesh_, *device_, *backend_.kernels, plan_.scratch_bytes),
         data_(startup_.timed("memory", [&] { return JobData(config); })),
         fingerprints_(startup_.timed("data", [&] { return shared_fingerprints(data_, world); })),
         loader_(*data_.train, rows_of_this_rank()) {
@@ -118,7 +124,8 @@ class Run {
   RunFolder folder_;
   Log log_;
   std::unique_ptr<CommPhase> starting_;  // until all is made
-  std::unique_ptr<Device> device_;
+  Backend backend_;
+  Device* device_;
   Mesh mesh_;
   RankPlan plan_;
   PlanCheck plan_check_;
@@ -255,8 +262,9 @@ double Run::validate() {
 // debug.nonfinite_gradient_at. Entries become complete in any order; the first one comes once.
 void Run::spoil_gradient(int first_entry) {
   if (first_entry > 0) return;
-  trainer_.params().primary_grad(trainer_.params().entries().at(0)).f32()[0] =
-      std::numeric_limits<float>::quiet_NaN();
+  const float value = std::numeric_limits<float>::quiet_NaN();
+  trainer_.device().write(trainer_.params().primary_grad(trainer_.params().entries().at(0)).raw(), &value,
+                          sizeof value);
 }
 
 void Run::tell_skipped(const StepResult& result) {
@@ -515,9 +523,9 @@ Outcome Run::run() {
 
 }  // namespace
 
-Outcome run_rank(const RunConfig& config, Communicator& world, int, int local_size, const StopFlag& stop,
-                 const TrainRequest& request) {
-  Run run(config, world, local_size, stop, request);
+Outcome run_rank(const RunConfig& config, Communicator& world, int local_rank, int local_size,
+                 const StopFlag& stop, const TrainRequest& request) {
+  Run run(config, world, local_rank, local_size, stop, request);
   return run.run();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "engine/nonfinite.h"
 #include "engine/replicas.h"
@@ -77,7 +78,8 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
       inputs_("inputs", device),
-      snapshot_("snapshot", device) {
+      sums_arena_("sums of a step", device),
+      snapshot_("snapshot", device, Arena::Place::host) {
   const TrainingConfig& training = config_.training;
   const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
   const ScheduleShape schedule_shape{config_.parallel.schedule, stages, config_.parallel.virtual_stages,
@@ -105,7 +107,10 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
             targets = inputs_.declare("targets", tokens, DType::i32);
   inputs_.commit();
   batch_ = {inputs_[ids], inputs_[targets]};
-  snapshot_.declare("state", {config_.checkpoint.async ? elements_to_save(*this) : 0}, DType::f32);
+  declare_sums();
+  // What another memory holds is always written from a copy.
+  const bool copies = config_.checkpoint.async || config_.training.device == "cuda";
+  snapshot_.declare("state", {copies ? elements_to_save(*this) : 0}, DType::f32);
   snapshot_.commit();
   scratch_.commit(scratch_bytes);
   loss_scale_ =
@@ -114,19 +119,43 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
 
 void Trainer::load_batch(const int32_t* rows) {
   const int64_t s = config_.training.sequence_length;
-  const size_t bytes = static_cast<size_t>(s) * sizeof(int32_t);
-  const Tensor ids = batch_.ids.reshape({rows_per_step(), s}),
-               targets = batch_.targets.reshape({rows_per_step(), s});
-  for (int64_t r = 0; r < rows_per_step(); ++r) {
-    device_.copy(ids.rows(r, 1).raw(), rows + r * (s + 1), bytes);
-    device_.copy(targets.rows(r, 1).raw(), rows + r * (s + 1) + 1, bytes);
+  std::vector<int32_t> part(static_cast<size_t>(rows_per_step() * s));
+  for (const auto& [tensor, shift] : {std::pair(batch_.ids, 0), std::pair(batch_.targets, 1)}) {
+    for (int64_t r = 0; r < rows_per_step(); ++r)
+      std::copy_n(rows + r * (s + 1) + shift, s, part.begin() + r * s);
+    device_.write(tensor.raw(), part.data(), tensor.bytes());
   }
 }
 
-Stage::Run Trainer::training_run(int64_t step, ExactSum& loss) {
+void Trainer::declare_sums() {
+  constexpr int64_t words = ExactSum::word_count, votes = std::tuple_size_v<Votes>;
+  sums_.count = measures_noise() ? 3 : 2;
+  const int index = sums_arena_.declare("sums of a step", {sums_.count * words + votes}, DType::i64);
+  sums_arena_.commit();
+  sums_.words = sums_arena_[index];
+  auto* sums = static_cast<ExactSum*>(sums_.words.raw());
+  sums_.loss = sums;
+  sums_.squared_norm = sums + 1;
+  if (measures_noise()) sums_.own_squares = sums + 2;
+}
+
+float* Trainer::room_to_load(float* place, int64_t elements) {
+  if (device_.kind() == DeviceKind::cpu) return place;
+  loading_.push_back({place, std::vector<float>(static_cast<size_t>(elements))});
+  return loading_.back().second.data();
+}
+
+void Trainer::state_loaded() {
+  for (const auto& [place, values] : loading_)
+    device_.write(place, values.data(), values.size() * sizeof(float));
+  loading_.clear();
+  optimizer_->masters_changed();
+}
+
+Stage::Run Trainer::training_run(int64_t step) {
   return {.micro_batches = &batch_,
           .loss_scale = loss_scale_,
-          .loss = &loss,
+          .loss = sums_.loss,
           .seed = static_cast<uint64_t>(config_.seed),
           .step = step,
           .first_sequence = mesh_.coordinate("dp") * rows_per_step()};
@@ -138,11 +167,11 @@ StepResult Trainer::not_finite(int64_t step, StepResult result) {
   if (config_.logging.check_replicas > 0) compare_replicas(step);
   ++skipped_.total, ++skipped_.in_row;
   const NonfiniteReport found =
-      find_nonfinite({mesh_, params_, *optimizer_, config_.model, mesh_.coordinate("dp") * rows_per_step(),
-                      [&](const Probe& probe) {
+      find_nonfinite({device_, mesh_, params_, *optimizer_, config_.model,
+                      mesh_.coordinate("dp") * rows_per_step(), [&](const Probe& probe) {
                         params_.zero_grads();
-                        ExactSum loss;
-                        Stage::Run run = training_run(step, loss);
+                        device_.fill_zero(sums_.loss, sizeof(ExactSum));
+                        Stage::Run run = training_run(step);
                         run.probe = &probe;
                         stage_->run(run);
                         if (own_gradient_hook_)
@@ -171,18 +200,18 @@ StepResult Trainer::not_finite(int64_t step, StepResult result) {
 
 StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   StepResult result;
-  ExactSum loss, squared_norm, own_squares;
   const bool noise = measures_noise() && step % config_.logging.gradient_noise_scale == 0;
-  optimizer_->measure_own_norm(noise ? &own_squares : nullptr);
+  optimizer_->measure_own_norm(noise ? sums_.own_squares : nullptr);
   TracePhases phase(trace_, "step");
   phase.begin("zero gradients");
   params_.zero_grads();
+  device_.fill_zero(sums_.words.raw(), sums_.words.bytes());
   const std::function<void(int, int)> done = [&](int first, int end) {
     if (own_gradient_hook_) own_gradient_hook_(first, end);
     optimizer_->gradients_done(first, end);
   };
   phase.begin("forward and backward");
-  Stage::Run run = training_run(step, loss);
+  Stage::Run run = training_run(step);
   if (config_.parallel.overlap_comm) run.gradients_done = &done;
   stage_->run(run);
   if (own_gradient_hook_ && !run.gradients_done)
@@ -190,9 +219,9 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
   phase.begin("reduce gradients");
   optimizer_->sync_gradients();
   phase.begin("gradient norm");
-  optimizer_->add_squared_norm(squared_norm);
+  optimizer_->add_squared_norm(sums_.squared_norm);
   phase.begin("sums over all ranks");
-  const Totals totals = sum_over_ranks(loss, squared_norm, own_squares, my_votes ? my_votes() : Votes{});
+  const Totals totals = sum_over_ranks(my_votes);
   const double tokens =
       static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
   result.loss = totals.loss / tokens;
@@ -210,8 +239,8 @@ StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
     result.compared_replicas = true;
   }
   phase.begin("update weights");
-  optimizer_->update(step - skipped_.total, result.learning_rate,
-                     clip_factor(result.grad_norm, config_.optimizer.clip_grad_norm));
+  optimizer_->update(step - skipped_.total, result.learning_rate, sums_.squared_norm, sums_.loss);
+  optimizer_->publish_weights();
   return result;
 }
 
@@ -222,13 +251,15 @@ void Trainer::set_trace(Trace* trace) {
 }
 
 void Trainer::evaluate(ExactSum& sum) {
-  ExactSum mine;
-  stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = &mine});
-  if (!counts_loss()) mine = {};
-  mine.normalise();
-  const Tensor digits = Tensor::of(mine.digits(), {ExactSum::digit_count});
+  device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = sums_.loss});
+  if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  context_.kernels.normalise_sums(device_, {1, sums_.loss});
+  ExactSum all;
+  device_.read(&all, sums_.loss, sizeof all);
+  const Tensor digits = Tensor::of(all.digits(), {ExactSum::digit_count});
   mesh_.world().all_reduce(digits, digits, ReduceOp::sum).wait();
-  sum.add(mine);
+  sum.add(all);
 }
 
 // The data ranks' gradients are parts of the batch's mean; of its own sequences a rank's mean is data times
@@ -254,32 +285,28 @@ void Trainer::compare_replicas(int64_t step) {
                              : replicas_equal_at_ == 0
                                  ? "; they were at the start"
                                  : fmt::format("; they were when step {} compared them", replicas_equal_at_);
-  triax::compare_replicas({mesh_, params_, *optimizer_, config_.model, device_.kind() != DeviceKind::none},
-                          fmt::format("step {}: replicas that should be equal are not{}", step, before));
+  triax::compare_replicas(
+      {device_, mesh_, params_, *optimizer_, config_.model, device_.kind() != DeviceKind::none},
+      fmt::format("step {}: replicas that should be equal are not{}", step, before));
   replicas_equal_at_ = step;
 }
 
-Trainer::Totals Trainer::sum_over_ranks(ExactSum loss, ExactSum squared_norm, ExactSum own_squares,
-                                        const Votes& votes) {
-  constexpr size_t n = ExactSum::digit_count;
-  if (!counts_loss()) loss = {};
-  std::vector<ExactSum*> sums{&loss, &squared_norm};
-  if (measures_noise()) sums.push_back(&own_squares);
-  std::vector<int64_t> all;
-  for (ExactSum* sum : sums) {
-    sum->normalise();
-    all.insert(all.end(), sum->digits(), sum->digits() + n);
-  }
-  all.insert(all.end(), votes.begin(), votes.end());
-  const Tensor numbers = Tensor::of(all.data(), {static_cast<int64_t>(all.size())});
-  mesh_.world().all_reduce(numbers, numbers, ReduceOp::sum).wait();
-  auto from = all.begin();
-  for (ExactSum* sum : sums) {
-    std::copy_n(from, n, sum->digits());
-    from += n;
-  }
-  Totals totals{loss.value(), squared_norm.value(), own_squares.value(), {}};
-  std::copy_n(from, totals.votes.size(), totals.votes.begin());
+// Waits for the device, the only time of a step, and leaves the sums of all ranks in its memory, too.
+Trainer::Totals Trainer::sum_over_ranks(const std::function<Votes()>& my_votes) {
+  if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  context_.kernels.normalise_sums(device_, {sums_.count, sums_.loss});
+  std::vector<int64_t> words(static_cast<size_t>(sums_.words.numel()));
+  device_.read(words.data(), sums_.words.raw(), sums_.words.bytes());
+  const Votes votes = my_votes ? my_votes() : Votes{};
+  std::copy(votes.begin(), votes.end(), words.end() - static_cast<std::ptrdiff_t>(votes.size()));
+  const Tensor all = Tensor::of(words.data(), {sums_.words.numel()});
+  mesh_.world().all_reduce(all, all, ReduceOp::sum).wait();
+  device_.write(sums_.words.raw(), words.data(), sums_.words.bytes());
+  std::array<ExactSum, 3> sums{};
+  for (size_t s = 0; s < static_cast<size_t>(sums_.count); ++s)
+    std::memcpy(static_cast<void*>(&sums[s]), words.data() + s * ExactSum::word_count, sizeof(ExactSum));
+  Totals totals{sums[0].value(), sums[1].value(), sums[2].value(), {}};
+  std::copy_n(words.end() - totals.votes.size(), totals.votes.size(), totals.votes.begin());
   return totals;
 }
 
@@ -289,7 +316,7 @@ std::vector<MemoryLine> Trainer::memory() const {
           {"optimizer", optimizer_->arena().bytes()},
           {"activations", stage_->slot_arena().bytes()},
           {"messages", stage_->message_arena().bytes()},
-          {"inputs", inputs_.bytes()},
+          {"inputs", inputs_.bytes() + sums_arena_.bytes()},
           {"scratch", scratch_.high_water()},
           {"snapshot", snapshot_.bytes()}};
 }

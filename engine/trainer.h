@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -75,7 +76,14 @@ class Trainer {
     optimizer_->initialise(static_cast<uint64_t>(config_.seed));
   }
   /// To be called when what pieces_to_load() lists has been written. Collective.
-  void state_loaded() { optimizer_->masters_changed(); }
+  void state_loaded();
+  /// Where the host writes what state_loaded() is to find at `place`, [elements] of the device's memory:
+  /// there where that is the host's, else in memory of the host until then.
+  float* room_to_load(float* place, int64_t elements);
+  /// Forgets such room: what was to be loaded could not be.
+  void forget_loading() { loading_.clear(); }
+  /// Memory of the host for elements that are read from the device; until the next call.
+  std::vector<float>& host_copy() { return host_copy_; }
   /// Copies this rank's rows of a batch, [rows_per_step(), S + 1] int32 on the host, into the micro-batch
   /// buffers.
   void load_batch(const int32_t* rows);
@@ -119,7 +127,7 @@ class Trainer {
   void compare_replicas(int64_t step);
 
   /// Host memory for a copy of what this rank saves, one piece behind the other: [elements] f32; of no
-  /// elements unless checkpoint.async.
+  /// elements on the CPU without checkpoint.async.
   Tensor snapshot() const { return snapshot_[0]; }
 
   std::vector<MemoryLine> memory() const;
@@ -134,12 +142,19 @@ class Trainer {
     double own_squared_norms;  // of all data ranks; 0 in a step that does not measure them
     Votes votes;
   };
+  /// What the ranks add up at the end of a step, in the device's memory; one message.
+  struct StepSums {
+    Tensor words;   // [words] i64: the sums, one behind the other, then the votes
+    int64_t count;  // of the sums
+    ExactSum *loss, *squared_norm, *own_squares;  // the last one null where the job does not measure it
+  };
   bool measures_noise() const { return config_.logging.gradient_noise_scale > 0 && mesh_.size("dp") > 1; }
   NoiseSample noise_of(const Totals& totals) const;
   bool compares_replicas(int64_t step, const Votes& votes) const;
-  Stage::Run training_run(int64_t step, ExactSum& loss);
+  Stage::Run training_run(int64_t step);
   StepResult not_finite(int64_t step, StepResult result);
-  Totals sum_over_ranks(ExactSum loss, ExactSum squared_norm, ExactSum own_squares, const Votes& votes);
+  void declare_sums();
+  Totals sum_over_ranks(const std::function<Votes()>& my_votes);
   /// The same token's loss is known to all tensor ranks; one of them counts it.
   bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
 
@@ -153,14 +168,17 @@ class Trainer {
   Schedule schedule_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Optimizer> optimizer_;
-  Arena inputs_, snapshot_;
+  Arena inputs_, sums_arena_, snapshot_;
   MicroBatches batch_;
+  StepSums sums_{};
   float loss_scale_;
   Trace* trace_ = nullptr;
   std::function<void()> gradient_hook_;
   std::function<void(int first, int end)> own_gradient_hook_;
   SkippedSteps skipped_;
   NoiseAverages noise_;
+  std::deque<std::pair<float*, std::vector<float>>> loading_;  // room_to_load()
+  std::vector<float> host_copy_;
   int64_t replicas_equal_at_ = -1;  // the step that compared them last
 };
 

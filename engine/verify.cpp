@@ -13,6 +13,7 @@
 #include "engine/shrink.h"
 #include "engine/state.h"
 #include "model/gpt.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -49,10 +50,10 @@ void put(const std::vector<StatePiece>& pieces, Tensors& out) {
 // What one rank does; `mutex` guards the trial.
 void run_rank(const RunConfig& config, Communicator& world, Trial& trial, std::mutex& mutex) {
   const int rank = world.rank();
-  const auto device = make_cpu_device(config.training.threads);
-  Mesh mesh(grid_of(config), world, mesh_needs(config));
+  const Backend backend = make_backend(config.training.device, config.training.threads, rank);
+  Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
   const RankPlan plan = plan_rank(config, rank);
-  Trainer trainer(config, mesh, *device, cpu_kernels(), plan.scratch_bytes);
+  Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan.scratch_bytes);
   trainer.initialise();
   std::vector<std::string> faults;
   for (int64_t step = 1; step <= config.training.steps; ++step) {

@@ -10,11 +10,12 @@
 namespace triax {
 
 // One typed table of operations per backend; cpu/ and cuda/ mirror each other file by file. All functions are
-// enqueued on the device and done when it says so (the CPU: on return). Tensors are views; nothing is
-// allocated. Letters: T tokens of a micro-batch (B * S), H hidden, F intermediate, V vocabulary rows of this
-// rank, A query heads, K key-value heads, D head size, all of this rank. Results depend neither on the number
-// of threads nor on where buffers lie, and a row's result does not depend on which other rows are computed
-// with it.
+// enqueued on the device and done when it says so (the CPU: on return). Every pointer in an operation, those
+// to sums, indices and scalars too, is to the device's memory (the CPU: the host's). Tensors are views;
+// nothing is allocated. Letters: T tokens of a micro-batch (B * S), H hidden, F intermediate, V vocabulary
+// rows of this rank, A query heads, K key-value heads, D head size, all of this rank. Results depend neither
+// on the number of threads nor on where buffers lie, and a row's result does not depend on which other rows
+// are computed with it.
 //
 // Elements are f32 or bf16, all of one operation alike; what is `float*` is f32 in either case (statistics,
 // gradients of weights, optimizer state). bf16 is computed in fp32 and rounded once, to nearest, where it is
@@ -246,7 +247,7 @@ struct CrossEntropyLoss {
   const float* sum_exp;
   const float* target_logit;
   const int32_t* targets;
-  ExactSum* sum;  ///< host memory; accumulates
+  ExactSum* sum;  ///< accumulates
 };
 
 /// dbias[f] += sum_t dy[t][f].
@@ -254,6 +255,15 @@ struct BiasBackward {
   int64_t t, f;
   ConstElements dy;  ///< [T, F]
   float* dbias;      ///< [F] accumulates
+};
+
+/// What differs from update to update; in the device's memory, so that what computes it on the device, and
+/// whoever replays the same calls, need no word of the host.
+struct UpdateScalars {
+  float lr = 0;
+  float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^updates
+  float grad_scale = 1;                              ///< clip factor
+  int32_t skip = 0;                                  ///< not 0: the update changes nothing
 };
 
 /// torch.optim.AdamW (Loshchilov and Hutter 2019) on n elements, in place:
@@ -265,17 +275,31 @@ struct AdamW {
   const float* grad;
   float* exp_avg;
   float* exp_avg_sq;
-  float lr, beta1, beta2, epsilon, weight_decay;
-  float bias_correction1, bias_correction2;  ///< 1 - beta^step
-  float grad_scale;                          ///< clip factor
+  float beta1, beta2, epsilon, weight_decay;
+  const UpdateScalars* scalars;  ///< lr, bias1, bias2, grad_scale; with skip nothing is written
 };
 
-/// Adds the exact sum of x[i]^2 to `sum` (host memory): its bits do not depend on how elements are spread
-/// over calls.
+/// The sum over x[i]^2.
 struct SquaredNorm {
   int64_t n;
   const float* x;
-  ExactSum* sum;
+  ExactSum* sum;  ///< accumulates exactly: its bits do not depend on how elements are spread over calls
+  /// Adds nothing but the count of squares that are not finite: copies of what another rank counts.
+  bool only_non_finite = false;
+};
+/// Propagates the carries of sums[0, n) (ExactSum::normalise), so that ranks can add them word by word.
+struct NormaliseSums {
+  int64_t n;
+  ExactSum* sums;
+};
+/// What an update is to do with the gradient, from what all ranks have summed: scalars->grad_scale is that of
+/// torch.nn.utils.clip_grad_norm_, min(1, max_norm / (norm + 1e-6)) in double, rounded once (1 when max_norm
+/// is 0); scalars->skip is 1 when the norm or the loss is not finite, else 0.
+struct DecideUpdate {
+  const ExactSum* squared_norm;
+  const ExactSum* loss;
+  double max_norm;
+  UpdateScalars* scalars;  ///< writes grad_scale and skip, leaves the rest
 };
 /// y += x.
 struct Add {
@@ -289,11 +313,11 @@ struct Cast {
   const float* x;
   bf16* y;
 };
-/// First index whose value is not finite, or -1, to *index (host memory).
+/// First index whose value is not finite, or -1.
 struct FindNonFinite {
   int64_t n;
   const float* x;
-  int64_t* index;
+  int64_t* index;  ///< writes
 };
 
 template <class Op>
@@ -327,6 +351,8 @@ struct Kernels {
   Kernel<BiasBackward> bias_backward;
   Kernel<AdamW> adamw;
   Kernel<SquaredNorm> squared_norm;
+  Kernel<NormaliseSums> normalise_sums;
+  Kernel<DecideUpdate> decide_update;
   Kernel<Add> add;
   Kernel<Cast> cast;
   Kernel<FindNonFinite> find_non_finite;
@@ -334,6 +360,8 @@ struct Kernels {
 
 /// Kernels for DeviceKind::cpu.
 const Kernels& cpu_kernels();
+/// Kernels for DeviceKind::cuda; in the CUDA library alone.
+const Kernels& cuda_kernels();
 /// Kernels for DeviceKind::none: they compute nothing, so that a step can be run to be planned.
 const Kernels& null_kernels();
 

@@ -117,6 +117,12 @@ KernelWork work_of(const AdamW& op) {
 KernelWork work_of(const SquaredNorm& op) {
   return elements("squared_norm", op.n, 2, 1);
 }
+KernelWork work_of(const NormaliseSums& op) {
+  return {"normalise_sums", 0, 2.0 * sizeof(ExactSum) * number(op.n)};
+}
+KernelWork work_of(const DecideUpdate&) {
+  return {"decide_update", 0, 2.0 * sizeof(ExactSum) + sizeof(UpdateScalars)};
+}
 KernelWork work_of(const Add& op) {
   return elements("add", op.n, 1, 3);
 }

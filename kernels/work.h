@@ -44,6 +44,8 @@ KernelWork work_of(const CrossEntropyLoss& op);
 KernelWork work_of(const BiasBackward& op);
 KernelWork work_of(const AdamW& op);
 KernelWork work_of(const SquaredNorm& op);
+KernelWork work_of(const NormaliseSums& op);
+KernelWork work_of(const DecideUpdate& op);
 KernelWork work_of(const Add& op);
 KernelWork work_of(const Cast& op);
 KernelWork work_of(const FindNonFinite& op);

@@ -172,7 +172,7 @@ int run_evaluate(const EvaluateOptions& options) {
     Evaluation done;
     {
       Progress progress(leads && !options.quiet);
-      done = evaluate(subject.config, subject.source, world, start.local_size, request, start.stop,
+      done = evaluate(subject.config, subject.source, world, start.local_rank, start.local_size, request, start.stop,
                       [&](int64_t windows, int64_t of) { progress(windows, of); });
     }
     if (done.interrupted) return exit_interrupted;

@@ -186,7 +186,7 @@ int run_generate(const GenerateOptions& options) {
       fmt::print(stderr, "{}\n{}memory of rank 0, bytes:\n{}", subject.source.text(),
                  group_table(grid_of(config)),
                  memory_table(plan_inference(config, 0, shape_of(config, subject.request)).memory));
-    const Generated done = generate(config, subject.source, world, start.local_size, subject.request,
+    const Generated done = generate(config, subject.source, world, start.local_rank, start.local_size, subject.request,
                                     start.stop, [&](int sample, int32_t id) { console.token(sample, id); });
     if (leads) {
       console.end();

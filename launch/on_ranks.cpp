@@ -24,6 +24,7 @@
 #include "engine/job.h"
 #include "launch/commands.h"
 #include "launch/signals.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -246,6 +247,7 @@ int run_on_ranks(const char* interrupted, const LoadConfig& load, const RankBody
   RunConfig config;
   try {
     config = load(mpi ? launched : 0);
+    check_backend(config.training.device);
   } catch (const Error&) {
     outlast_launch();  // while all of them are there to be counted
     if (rank_0_speaks(rank, stop)) return exit_usage;

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "engine/job.h"
 #include "launch/commands.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -19,6 +20,7 @@ int verify(const JobArguments& job) {
         launched);
   bool agrees = true;
   for (const RunConfig& run : runs_to_verify(load_job(job.files, job.sets, {0, job.ranks}))) {
+    check_backend(run.training.device);
     const VerifyReport report = verify(run);
     fmt::print("{}\n", to_text(report));
     agrees = agrees && report.agrees();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace triax {
 
@@ -20,15 +19,21 @@ Optimizer::Optimizer(Context& context, const OptimizerConfig& config)
   exp_avg_sq_ = state_.declare("exp_avg_sq", {elements}, DType::f32);
   if (context.params.weights().dtype() != DType::f32)
     master_ = state_.declare("master weights", {elements}, DType::f32);
+  scalars_ = state_.declare("scalars of the update", {sizeof(UpdateScalars)}, DType::u8);
   reset_progress();
 }
 
 void Optimizer::initialise(uint64_t seed) {
   if (!has_masters() || context_->device.kind() == DeviceKind::none) return;
+  constexpr int64_t block = 1 << 18;
+  std::vector<float> values(block);
   for (const auto& piece : updated_.pieces())
-    context_->params.initial_values(context_->params.entries()[static_cast<size_t>(piece.entry)], seed,
-                                    piece.first_in_box, piece.first_in_box + piece.end - piece.begin,
-                                    master_at(piece.begin));
+    for (int64_t at = piece.begin; at < piece.end; at += block) {
+      const int64_t n = std::min(block, piece.end - at), first = piece.first_in_box + at - piece.begin;
+      context_->params.initial_values(context_->params.entries()[static_cast<size_t>(piece.entry)], seed,
+                                      first, first + n, values.data());
+      context_->device.write(master_at(at), values.data(), static_cast<size_t>(n) * sizeof(float));
+    }
 }
 
 void Optimizer::masters_changed() {
@@ -211,21 +216,29 @@ void Optimizer::publish_weights() {
 }
 
 // Copies that do not count are checked as well: this rank would update its own with them.
-void Optimizer::add_squared_norm(ExactSum& sum) {
+void Optimizer::add_squared_norm(ExactSum* sum) {
   const float* grads = context_->params.grads().f32();
-  ExactSum copies;
   for (const auto& piece : own_.pieces()) {
     const bool counted = context_->params.entries()[static_cast<size_t>(piece.entry)].counted;
     context_->kernels.squared_norm(context_->device,
-                                   {piece.end - piece.begin, grads + piece.begin, counted ? &sum : &copies});
+                                   {piece.end - piece.begin, grads + piece.begin, sum, !counted});
   }
-  if (!std::isfinite(copies.value())) sum.add(std::numeric_limits<double>::quiet_NaN());
 }
 
-void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
+void Optimizer::update(int64_t step, double learning_rate, const ExactSum* squared_norm,
+                       const ExactSum* loss) {
   ParamStore& params = context_->params;
+  Device& device = context_->device;
   float* grads = params.grads().f32();
   const double beta1 = config_.betas[0], beta2 = config_.betas[1];
+  const UpdateScalars of_this_step{
+      .lr = static_cast<float>(learning_rate),
+      .bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, static_cast<double>(step))),
+      .bias_correction2 = static_cast<float>(1.0 - std::pow(beta2, static_cast<double>(step)))};
+  auto* scalars = static_cast<UpdateScalars*>(state_[scalars_].raw());
+  device.write(scalars, &of_this_step, sizeof of_this_step);
+  if (squared_norm)
+    context_->kernels.decide_update(device, {squared_norm, loss, config_.clip_grad_norm, scalars});
   for (const auto& piece : updated_.pieces()) {
     AdamW op{};
     op.n = piece.end - piece.begin;
@@ -233,24 +246,15 @@ void Optimizer::update(int64_t step, double learning_rate, double grad_scale) {
     op.grad = grads + piece.begin;
     op.exp_avg = exp_avg_at(piece.begin);
     op.exp_avg_sq = exp_avg_sq_at(piece.begin);
-    op.lr = static_cast<float>(learning_rate);
     op.beta1 = static_cast<float>(beta1);
     op.beta2 = static_cast<float>(beta2);
     op.epsilon = static_cast<float>(config_.eps);
     op.weight_decay = params.entries()[static_cast<size_t>(piece.entry)].spec.decay
                           ? static_cast<float>(config_.weight_decay)
                           : 0.0F;
-    op.bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, static_cast<double>(step)));
-    op.bias_correction2 = static_cast<float>(1.0 - std::pow(beta2, static_cast<double>(step)));
-    op.grad_scale = static_cast<float>(grad_scale);
-    context_->kernels.adamw(context_->device, op);
+    op.scalars = scalars;
+    context_->kernels.adamw(device, op);
   }
-  publish_weights();
-}
-
-double clip_factor(double norm, double max_norm) {
-  if (max_norm <= 0) return 1.0;
-  return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
 }  // namespace triax

@@ -12,7 +12,7 @@ namespace triax {
 /// AdamW on fp32 weights (with bf16 weights on fp32 masters, which are part of the state), its state shared
 /// by groups of N consecutive data ranks (the mesh's zero_shard) and replicated across the d / N groups. Per
 /// step, in this order: sync_gradients(), add_squared_norm(), [the caller adds the sums of all ranks],
-/// update().
+/// update(), publish_weights(). All of it is enqueued on the device; sums are in its memory.
 ///
 /// A reduce-scatter within each group and an all-reduce of the slices across groups, which is a
 /// reduce-scatter and an all-gather, would add (g0 + g1) + (g2 + g3), other bits for every N. The two
@@ -49,10 +49,15 @@ class Optimizer {
   void measure_own_norm(ExactSum* sum) { own_squares_ = sum; }
   /// Adds the squares of the gradients that this rank counts, exactly: no parameter's element is counted by
   /// two ranks. When a copy that does not count is not finite, the sum is not either.
-  void add_squared_norm(ExactSum& sum);
-  /// One AdamW step (step counts from 1) on updated() with gradients times grad_scale, then the weights are
-  /// gathered over the ranks that share the state.
-  void update(int64_t step, double learning_rate, double grad_scale);
+  void add_squared_norm(ExactSum* sum);
+  /// One AdamW step (step counts from 1) on updated(), with the gradients clipped by the norm of all ranks.
+  /// When `squared_norm` or `loss`, which all ranks have summed, is not finite, nothing changes. Without
+  /// sums: an update as it is.
+  void update(int64_t step, double learning_rate, const ExactSum* squared_norm = nullptr,
+              const ExactSum* loss = nullptr);
+  /// The weights that this rank has updated go, rounded where they have masters, to the ranks that share the
+  /// state, and theirs come here; possibly later (ParamStore::weight waits). Collective.
+  void publish_weights();
 
   /// What update() works on; partition() is a part of it.
   const ZeroPartition& updated() const { return updated_; }
@@ -77,7 +82,6 @@ class Optimizer {
   void reset_progress();
   void start_reduction(size_t bucket);
   void finish_reduction(size_t bucket);
-  void publish_weights();
   Tensor part(const Tensor& flat, size_t bucket, int first, int count = 1) const;
 
   Context* context_;
@@ -93,10 +97,7 @@ class Optimizer {
   std::vector<Progress> progress_;
   ExactSum* own_squares_ = nullptr;
   Arena state_;
-  int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1;
+  int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1, scalars_ = -1;
 };
-
-/// torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)); 1 when max_norm is 0.
-double clip_factor(double norm, double max_norm);
 
 }  // namespace triax

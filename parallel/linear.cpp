@@ -52,11 +52,13 @@ Init normal(float stddev) {
 
 void copy_columns(Pass& pass, const Tensor& full, int part, const Tensor& local, bool into_full) {
   const size_t width = static_cast<size_t>(local[1]) * size_of(local.dtype());
-  for (int64_t t = 0; t < local[0]; ++t) {
-    char* a = static_cast<char*>(full.rows(t, 1).raw()) + static_cast<size_t>(part) * width;
-    char* b = static_cast<char*>(local.rows(t, 1).raw());
-    pass.context.device.copy(into_full ? a : b, into_full ? b : a, width);
-  }
+  const size_t stride = static_cast<size_t>(full[1]) * size_of(full.dtype());
+  char* place = static_cast<char*>(full.raw()) + static_cast<size_t>(part) * width;
+  Device& device = pass.context.device;
+  if (into_full)
+    device.copy_rows(place, stride, local.raw(), width, width, local[0]);
+  else
+    device.copy_rows(local.raw(), width, place, stride, width, local[0]);
 }
 
 ColumnLinear::ColumnLinear(std::vector<Projection> projections, int64_t in, bool bias, float init_stddev)

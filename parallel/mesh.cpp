@@ -53,12 +53,14 @@ void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make) {
   }
 }
 
-Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs) : Mesh(std::move(grid), world.rank()) {
+Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs, const DeviceMemory& memory)
+    : Mesh(std::move(grid), world.rank()) {
   check(world.size() == grid_.size(), "the grid {} does not have the world's {} ranks", to_string(grid_),
         world.size());
   world_ = &world;
   make_groups(needs, [&](const std::function<int(int)>& color, const std::string& name) {
-    return world.split(color(rank_), name);
+    auto group = world.split(color(rank_), name);
+    return memory.device ? on_device(std::move(group), memory) : std::move(group);
   });
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/device_link.h"
 #include "parallel/grid.h"
 
 namespace triax {
@@ -22,8 +22,10 @@ struct MeshNeeds {
 /// order on all ranks. Handed in by reference; owns the communicators.
 class Mesh {
  public:
-  /// Collective over `world`, which must outlive the mesh and have the grid's size.
-  Mesh(Grid grid, Communicator& world, const MeshNeeds& needs);
+  /// Collective over `world`, which must outlive the mesh and have the grid's size. With `memory` (whose
+  /// device must outlive it, too) tensors of all groups but the world lie in that device's memory; those of
+  /// the world always in the host's.
+  Mesh(Grid grid, Communicator& world, const MeshNeeds& needs, const DeviceMemory& memory = {});
   /// The mesh of `rank` for planning: communicators that record and move nothing.
   static Mesh planned(Grid grid, int rank, const MeshNeeds& needs);
 

@@ -53,7 +53,7 @@ struct Pass {
   /// backward_input accumulates the weights' gradients too, under the messages that it starts. Otherwise they
   /// wait for backward_weight, and what it needs is kept in the slot (zero-bubble schedules).
   bool weights_now = true;
-  ExactSum* loss = nullptr;  ///< sum over tokens, added to by the head
+  ExactSum* loss = nullptr;  ///< in the device's memory: sum over tokens, added to by the head
   float loss_scale = 0;      ///< 1 / target tokens of the global batch
   Tensor logits{};  ///< [V] f32 when set, the head of an evaluation writes the last row's logits here
   /// Generation: the rows stand at positions [position, position + S) of one sequence (B is 1), whose earlier

@@ -9,7 +9,8 @@ namespace triax {
 
 namespace {
 
-constexpr int64_t line = 16;  // fp32 elements of a cache line
+constexpr int64_t line = 16;             // fp32 elements of a cache line
+constexpr int64_t host_block = 1 << 18;  // elements that the host has at a time
 
 int64_t round_up(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -86,21 +87,34 @@ void ParamStore::commit(bool gradients) {
 
 void ParamStore::initialise(uint64_t seed) {
   if (device_->kind() == DeviceKind::none) return;
-  check(device_->kind() == DeviceKind::cpu, "initial values are written by the host");
   for (const Entry& entry : entries_) {
     if (entry.primary >= 0) continue;
-    const Tensor out = weights().rows(entry.offset, entry.box.numel());
-    if (dtype_ == DType::f32) {
-      initial_values(entry, seed, 0, out.numel(), out.f32());
+    const int64_t n = entry.box.numel();
+    if (dtype_ == DType::f32 && device_->kind() == DeviceKind::cpu) {
+      initial_values(entry, seed, 0, n, weights().f32() + entry.offset);
       continue;
     }
-    std::vector<float> part(static_cast<size_t>(std::min<int64_t>(out.numel(), 1 << 18)));
-    for (int64_t begin = 0; begin < out.numel(); begin += static_cast<int64_t>(part.size())) {
-      const int64_t end = std::min(out.numel(), begin + static_cast<int64_t>(part.size()));
+    std::vector<float> part(static_cast<size_t>(std::min(n, host_block)));
+    for (int64_t begin = 0; begin < n; begin += host_block) {
+      const int64_t end = std::min(n, begin + host_block);
       initial_values(entry, seed, begin, end, part.data());
-      std::transform(part.begin(), part.begin() + (end - begin), out.as<bf16>() + begin,
-                     [](float x) { return round_bf16(x); });
+      set_weights(entry.offset + begin, end - begin, part.data());
     }
+  }
+}
+
+void ParamStore::set_weights(int64_t first, int64_t count, const float* values) {
+  const Tensor out = weights().rows(first, count);
+  if (dtype_ == DType::f32) {
+    device_->write(out.raw(), values, out.bytes());
+    return;
+  }
+  std::vector<bf16> rounded(static_cast<size_t>(std::min(count, host_block)));
+  for (int64_t begin = 0; begin < count; begin += host_block) {
+    const int64_t n = std::min(host_block, count - begin);
+    std::transform(values + begin, values + begin + n, rounded.begin(),
+                   [](float x) { return round_bf16(x); });
+    device_->write(out.as<bf16>() + begin, rounded.data(), static_cast<size_t>(n) * sizeof(bf16));
   }
 }
 

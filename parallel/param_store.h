@@ -45,8 +45,11 @@ class ParamStore {
   int declare(std::vector<ParamSpec> side_by_side);
   /// Allocates both buffers, zero-filled; with `gradients` false (nothing is trained) the weights alone.
   void commit(bool gradients = true);
-  /// Writes the initial values, functions of (seed, name, global index), rounded in bf16. Host memory.
+  /// Writes the initial values, functions of (seed, name, global index), rounded in bf16.
   void initialise(uint64_t seed);
+  /// Writes the weights [first, first + count) of weights() from fp32 values in the host's memory, rounded in
+  /// bf16.
+  void set_weights(int64_t first, int64_t count, const float* values);
   /// The initial values, in fp32, of elements [begin, end) of an entry's box, in row-major order.
   void initial_values(const Entry& entry, uint64_t seed, int64_t begin, int64_t end, float* out) const;
 
@@ -64,6 +67,7 @@ class ParamStore {
   Tensor grads() const { return grads_[0]; }
   int64_t elements() const { return elements_; }
   DType dtype() const { return dtype_; }
+  Device& device() const { return *device_; }
   /// The bucket of an entry's gradient; not for a second use of a tied weight, whose gradient is in none.
   size_t bucket_of(const Entry& entry) const;
   /// Other ranks' updates of a bucket's weights are on their way: whoever asks for these weights waits.

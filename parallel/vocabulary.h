@@ -38,7 +38,7 @@ class VocabularyHead {
   /// Tokens of a chunk: a multiple of 64, or all; chunks are about even.
   int64_t chunk_tokens(int64_t tokens) const;
 
-  /// Adds the tokens' losses to *pass.loss (double, exact; the same on all tensor ranks). Unless
+  /// Adds the tokens' losses to *pass.loss (exactly; the same on all tensor ranks). Unless
   /// pass.evaluate: dx [T, H] = gradient of loss * pass.loss_scale, summed over the tensor group, and dW
   /// accumulated. With sequence parallelism x and dx are [T/t, H]; the targets and the losses are those of
   /// all rows.

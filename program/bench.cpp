@@ -5,6 +5,7 @@
 
 #include "bench/checkpoint.h"
 #include "bench/collectives.h"
+#include "bench/device_kernels.h"
 #include "bench/gemm_rate.h"
 #include "bench/kernels.h"
 #include "bench/startup.h"
@@ -22,16 +23,26 @@ struct BenchOptions {
   JobArguments job;
   StepOptions step;
   int threads = 0;  ///< of the kernels; 0: from the machine
+  std::string device = "cpu";
+  bool small = false;
 };
 using Options = std::shared_ptr<BenchOptions>;  // lives as long as the parser that fills it
 
 void add_kernels(CLI::App& group, const Choose& choose, const Options& options) {
-  CLI::App* command = group.add_subcommand("kernels", "every CPU kernel beside what the machine can do");
+  CLI::App* command = group.add_subcommand("kernels", "every kernel beside what the machine can do");
   command->add_option("--threads", options->threads, "compute threads (default: all cores)")
       ->check(CLI::Range(1, 4096));
-  command->footer("Example:\n  triax bench kernels --threads 1");
+  command->add_option("--device", options->device, "whose kernels")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_flag("--small", options->small, "with cuda: small shapes, for a GPU that is emulated");
+  command->footer("Example:\n  triax bench kernels --threads 1\n  triax bench kernels --device cuda");
   command->final_callback([choose, options] {
     choose([options] {
+      if (options->device == "cuda") {
+        bench_device_kernels(std::cout, make_backend("cuda", 1, 0), options->small);
+        return exit_done;
+      }
       bench_kernels(std::cout, options->threads ? options->threads : compute_threads({}, 1));
       return exit_done;
     });
@@ -65,6 +76,7 @@ int run_step(const BenchOptions& options) {
     fail_usage("{} processes were started, and without a job file one rank is measured", launched);
   const RunConfig config =
       of_job ? load_job(options.job.files, options.job.sets, {launched, options.job.ranks}) : gpt2_124m_job();
+  check_backend(config.training.device);
   bench_step(std::cin, std::cout, config, options.step);
   return exit_done;
 }

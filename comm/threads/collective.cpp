@@ -34,6 +34,21 @@ std::shared_ptr<Collective> ThreadGroup::post(int rank, const CommCall& call, Co
 
   collectives_.erase(call.sequence);
   if (call.op == CommOp::split) make_groups(*c);
+  if (c->pieces > 0 && c->parts[rank].memory.device) {
+    // The host's part is short: the last rank to come gives the work to its device.
+    c->span.begin = Pending::Clock::now();
+    c->pieces = 0;
+    c->finished = true;
+    c->changed.notify_all();
+    try {
+      run_on_device(*c, rank);
+    } catch (const std::exception& error) {
+      c->failure = Failure{ErrorKind::aborted, error.what(), call.place};
+      throw;
+    }
+    c->span.end = Pending::Clock::now();
+    return c;
+  }
   const int64_t bytes = call.count * static_cast<int64_t>(size_of(call.dtype)) * size();
   if (c->pieces == 0) {
     c->span.begin = c->span.end = Pending::Clock::now();
@@ -74,7 +89,10 @@ void ThreadGroup::wait(Collective& c, int rank, const CommCall& call) {
     const std::string text = report(lock, rank, call, missing(c));
     if (!settled()) give_up(c.failure, c.changed, {ErrorKind::fault, text, call.place});
   }
-  if (c.finished) return;
+  if (c.finished) {
+    if (c.failure) throw Error(c.failure->kind, c.failure->reason, call.place);
+    return;
+  }
   // All have come: from here on the operation ends by itself, even while the world is being aborted, and no
   // rank leaves before that, because others may be reading its buffers.
   lock.unlock();

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/device_link.h"
 
 namespace triax {
 
@@ -33,6 +33,8 @@ struct Collective {
     std::source_location place{};
     const char* in = nullptr;
     char* out = nullptr;
+    DeviceMemory memory{};               // where these lie; without a device: on the host
+    DeviceLink::Event ready;             // of the device: when `in` may be read and `out` written
     int color = 0;                       // split: in
     std::string group_name;              // split: in
     std::shared_ptr<ThreadGroup> group;  // split: out, with the rank in it
@@ -45,6 +47,7 @@ struct Collective {
   int64_t elements = 0;  // of one rank's part of the work, in units of piece_bytes' dtype
   int64_t pieces_per_part = 0, pieces = 0;
   std::atomic<int64_t> next{0}, done{0};
+  DeviceLink::Event done_on_device;  // set before `finished`
   Pending::Span span{};  // of the work: `begin` by who takes the first piece, `end` by who ends the last
   // Below: under the group's mutex.
   bool finished = false;
@@ -58,6 +61,7 @@ struct Message {
   CommCall call;         // of that side
   const void* in = nullptr;
   void* out = nullptr;
+  DeviceLink::Event ready, done_on_device;  // as a collective's
   // Below: under the group's mutex.
   Pending::Span span{};  // of the copy
   bool matched = false, finished = false;
@@ -94,7 +98,8 @@ class ThreadGroup {
   void abandon(Collective& c, int rank) noexcept;
 
   /// Enters one side of a message; null when it was done at once.
-  std::shared_ptr<Message> post(bool is_send, int rank, int peer, const CommCall& call, void* buffer);
+  std::shared_ptr<Message> post(bool is_send, int rank, int peer, const CommCall& call, void* buffer,
+                                const DeviceMemory& memory);
   void wait(Message& m, int rank, const CommCall& call);
   void abandon(Message& m) noexcept;
 
@@ -132,5 +137,7 @@ class ThreadGroup {
 void run_piece(const Collective& c, int64_t index);
 /// Sets the number of pieces from the call.
 void plan_pieces(Collective& c);
+/// Enqueues all the work of `c`, whose buffers lie in device memory, on the device of `rank`.
+void run_on_device(Collective& c, int rank);
 
 }  // namespace triax

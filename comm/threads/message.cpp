@@ -6,7 +6,9 @@
 namespace triax {
 
 std::shared_ptr<Message> ThreadGroup::post(bool is_send, int rank, int peer, const CommCall& call,
-                                           void* buffer) {
+                                           void* buffer, const DeviceMemory& memory) {
+  DeviceLink::Event ready;
+  if (memory.device) ready = memory.link->record(*memory.device);
   Lock lock(mutex_);
   if (world_->aborted) {
     const Failure why = world_->abort_failure(call.place);
@@ -22,6 +24,7 @@ std::shared_ptr<Message> ThreadGroup::post(bool is_send, int rank, int peer, con
       m->in = buffer;
     else
       m->out = buffer;
+    m->ready = std::move(ready);
     queue.push_back(m);
     return m;
   }
@@ -39,7 +42,23 @@ std::shared_ptr<Message> ThreadGroup::post(bool is_send, int rank, int peer, con
   lock.unlock();
   const auto begin = Pending::Clock::now();
   const size_t bytes = static_cast<size_t>(call.count) * size_of(call.dtype);
-  if (bytes) std::memcpy(is_send ? m->out : buffer, is_send ? buffer : m->in, bytes);
+  void* const to = is_send ? m->out : buffer;
+  const void* const from = is_send ? buffer : m->in;
+  if (memory.device) {
+    try {
+      memory.link->wait(*memory.device, m->ready);
+      memory.device->copy(to, from, bytes);
+      m->done_on_device = memory.link->record(*memory.device);
+    } catch (const std::exception& error) {
+      lock.lock();
+      m->failure = Failure{ErrorKind::aborted, error.what(), call.place};
+      m->finished = true;
+      m->changed.notify_all();
+      throw;
+    }
+  } else if (bytes) {
+    std::memcpy(to, from, bytes);
+  }
   lock.lock();
   m->span = {begin, Pending::Clock::now()};
   m->finished = true;
@@ -61,6 +80,7 @@ void ThreadGroup::wait(Message& m, int rank, const CommCall& call) {
     if (!settled()) give_up(m.failure, m.changed, {ErrorKind::fault, text, call.place});
   }
   m.changed.wait(lock, [&] { return m.finished; });
+  if (m.failure) throw Error(m.failure->kind, m.failure->reason, call.place);
 }
 
 void ThreadGroup::abandon(Message& m) noexcept {

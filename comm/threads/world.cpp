@@ -16,37 +16,54 @@ class ThreadCommunicator final : public Communicator {
   struct CollectiveState final : Pending::State {
     CollectiveState(std::shared_ptr<ThreadGroup> g, std::shared_ptr<Collective> c, int r, const CommCall& k)
         : group(std::move(g)), collective(std::move(c)), rank(r), call(k) {}
-    void wait() override { group->wait(*collective, rank, call); }
+    void wait() override {
+      group->wait(*collective, rank, call);
+      if (memory.device) memory.link->wait(*memory.device, collective->done_on_device);
+    }
     void abandon() noexcept override { group->abandon(*collective, rank); }
     Pending::Span work() const override { return collective->span; }
     std::shared_ptr<ThreadGroup> group;
     std::shared_ptr<Collective> collective;
     int rank;
     CommCall call;
+    DeviceMemory memory{};  // of the collective's buffers
   };
   struct MessageState final : Pending::State {
     MessageState(std::shared_ptr<ThreadGroup> g, std::shared_ptr<Message> m, int r, const CommCall& k)
         : group(std::move(g)), message(std::move(m)), rank(r), call(k) {}
-    void wait() override { group->wait(*message, rank, call); }
+    void wait() override {
+      group->wait(*message, rank, call);
+      if (memory.device) memory.link->wait(*memory.device, message->done_on_device);
+    }
     void abandon() noexcept override { group->abandon(*message); }
     Pending::Span work() const override { return message->span; }
     std::shared_ptr<ThreadGroup> group;
     std::shared_ptr<Message> message;
     int rank;
     CommCall call;
+    DeviceMemory memory{};
   };
 
   Pending collective(const CommCall& call, const void* in, void* out) {
     Collective::Part part;
     part.in = static_cast<const char*>(in);
     part.out = static_cast<char*>(out);
+    if (call.op != CommOp::barrier && memory().device) {
+      part.memory = memory();
+      part.ready = part.memory.link->record(*part.memory.device);
+    }
+    const DeviceMemory of_buffers = part.memory;
     auto c = group_->post(rank(), call, std::move(part));
-    return Pending(std::make_unique<CollectiveState>(group_, std::move(c), rank(), call));
+    auto state = std::make_unique<CollectiveState>(group_, std::move(c), rank(), call);
+    state->memory = of_buffers;
+    return Pending(std::move(state));
   }
   Pending message(bool is_send, const CommCall& call, const Tensor& buffer, int peer) {
-    auto m = group_->post(is_send, rank(), peer, call, buffer.raw());
+    auto m = group_->post(is_send, rank(), peer, call, buffer.raw(), memory());
     if (!m) return {};
-    return Pending(std::make_unique<MessageState>(group_, std::move(m), rank(), call));
+    auto state = std::make_unique<MessageState>(group_, std::move(m), rank(), call);
+    state->memory = memory();
+    return Pending(std::move(state));
   }
 
   Pending do_all_reduce(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp) override {
@@ -80,7 +97,15 @@ class ThreadCommunicator final : public Communicator {
     return std::make_unique<ThreadCommunicator>(std::move(mine.group), mine.group_rank, recorder_);
   }
 
+  DeviceMemory memory() const { return takes_host_tensors() ? DeviceMemory{} : memory_; }
+  bool use_device(const DeviceMemory& memory) override {
+    if (!memory.link) return false;
+    memory_ = memory;
+    return true;
+  }
+
   std::shared_ptr<ThreadGroup> group_;
+  DeviceMemory memory_{};  // where tensors lie; without a device: on the host
 };
 
 }  // namespace

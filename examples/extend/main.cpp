@@ -89,7 +89,8 @@ std::vector<double> train(Communicator& world) {
     chunk.forward(pass, Tensor());
     chunk.backward_input(pass, Tensor(), Tensor());
     optimizer.sync_gradients();
-    optimizer.update(step, 3e-3, 1.0);
+    optimizer.update(step, 3e-3);
+    optimizer.publish_weights();
     losses.push_back(loss.value() / sequence);
   }
   return losses;

@@ -18,15 +18,16 @@ struct Factors {
 };
 
 Factors factors_of(const AdamW& op) {
-  return {.decay = static_cast<float>(static_cast<double>(op.lr) * op.weight_decay),
-          .step = static_cast<float>(static_cast<double>(op.lr) / op.bias_correction1),
+  const UpdateScalars& s = *op.scalars;
+  return {.decay = static_cast<float>(static_cast<double>(s.lr) * op.weight_decay),
+          .step = static_cast<float>(static_cast<double>(s.lr) / s.bias_correction1),
           .beta1 = op.beta1,
           .one_minus_beta1 = static_cast<float>(1.0 - static_cast<double>(op.beta1)),
           .beta2 = op.beta2,
           .one_minus_beta2 = static_cast<float>(1.0 - static_cast<double>(op.beta2)),
-          .inverse_root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(op.bias_correction2))),
+          .inverse_root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.bias_correction2))),
           .epsilon = op.epsilon,
-          .grad_scale = op.grad_scale};
+          .grad_scale = s.grad_scale};
 }
 
 /// Whole blocks, so that there is one code for every element: a compiler's scalar remainder might fuse other
@@ -65,6 +66,7 @@ void update_tail(int64_t n, float* weight, const float* grad, float* exp_avg, fl
 }  // namespace
 
 void adamw(Device& device, const AdamW& op) {
+  if (op.scalars->skip) return;
   const Factors f = factors_of(op);
   device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
     const int64_t blocks = (end - begin) / kBlock, tail = begin + blocks * kBlock;
@@ -72,6 +74,13 @@ void adamw(Device& device, const AdamW& op) {
     if (tail < end)
       update_tail(end - tail, op.weight + tail, op.grad + tail, op.exp_avg + tail, op.exp_avg_sq + tail, f);
   });
+}
+
+void decide_update(Device&, const DecideUpdate& op) {
+  const double squared_norm = op.squared_norm->value(), norm = std::sqrt(squared_norm);
+  op.scalars->skip = std::isfinite(norm) && std::isfinite(op.loss->value()) ? 0 : 1;
+  op.scalars->grad_scale =
+      op.max_norm > 0 ? static_cast<float>(std::min(1.0, op.max_norm / (norm + 1e-6))) : 1.0F;
 }
 
 }  // namespace triax::cpu

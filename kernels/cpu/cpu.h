@@ -49,9 +49,11 @@ void cross_entropy_loss(Device& device, const CrossEntropyLoss& op);
 
 // adamw.cpp
 void adamw(Device& device, const AdamW& op);
+void decide_update(Device& device, const DecideUpdate& op);
 
 // reduce.cpp
 void squared_norm(Device& device, const SquaredNorm& op);
+void normalise_sums(Device& device, const NormaliseSums& op);
 void add(Device& device, const Add& op);
 void cast(Device& device, const Cast& op);
 void find_non_finite(Device& device, const FindNonFinite& op);

@@ -77,12 +77,28 @@ void add_squares(const float* x, int64_t n, ExactSum& sum) {
 
 void squared_norm(Device& device, const SquaredNorm& op) {
   std::mutex mutex;
+  const auto count_non_finite = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double square = static_cast<double>(op.x[i]) * static_cast<double>(op.x[i]);
+      if (std::isfinite(square)) continue;
+      std::lock_guard lock(mutex);
+      op.sum->add(square);
+    }
+  };
   device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
+    if (op.only_non_finite) {
+      if (largest_magnitude(op.x + begin, end - begin) >= kInfinity) count_non_finite(begin, end);
+      return;
+    }
     ExactSum sum;
     for (int64_t i = begin; i < end; i += kBlock) add_squares(op.x + i, std::min(kBlock, end - i), sum);
     std::lock_guard lock(mutex);
     op.sum->add(sum);
   });
+}
+
+void normalise_sums(Device&, const NormaliseSums& op) {
+  for (int64_t i = 0; i < op.n; ++i) op.sums[i].normalise();
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/rope_frequency.h"
 
 namespace triax::cpu {
 
@@ -14,18 +15,6 @@ namespace {
 
 constexpr int64_t max_half = attention_max_head / 2;
 constexpr int64_t rope_positions = 16;  // positions of a task
-
-// Radians from one position to the next of pair i of `half`.
-double frequency_of(const Rope& op, int64_t half, int64_t i) {
-  const double f =
-      std::pow(static_cast<double>(op.theta), -static_cast<double>(i) / static_cast<double>(half));
-  const RopeStretch& stretch = op.stretch;
-  if (stretch.factor == 1) return f;
-  if (stretch.context == 0) return f / stretch.factor;
-  const double turns = stretch.context * f / (2 * M_PI);
-  const double s = std::clamp((turns - stretch.low) / (stretch.high - stretch.low), 0.0, 1.0);
-  return f * ((1 - s) / stretch.factor + s);
-}
 
 /// Cosine and sine of position * frequency for each pair, stepped from one position to the next in double:
 /// after 16 steps still exact to a float.
@@ -35,7 +24,7 @@ struct Rotation {
 
   Rotation(const Rope& op, int64_t half, int64_t position) {
     for (int64_t i = 0; i < half; ++i) {
-      const double frequency = frequency_of(op, half, i);
+      const double frequency = rope_frequency(op.theta, op.stretch, half, i);
       const double angle = static_cast<double>(position) * frequency;
       cosine[i] = std::cos(angle);
       sine[i] = std::sin(angle);

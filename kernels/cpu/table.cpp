@@ -30,6 +30,8 @@ const Kernels& cpu_kernels() {
       .bias_backward = cpu::bias_backward,
       .adamw = cpu::adamw,
       .squared_norm = cpu::squared_norm,
+      .normalise_sums = cpu::normalise_sums,
+      .decide_update = cpu::decide_update,
       .add = cpu::add,
       .cast = cpu::cast,
       .find_non_finite = cpu::find_non_finite,

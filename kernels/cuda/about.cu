@@ -2,12 +2,27 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <nccl.h>
+#include <dlfcn.h>
+
+namespace {
+
+// NCCL is no part of CUDA, and one GPU needs none: it is looked for, not linked.
+int nccl_version() {
+  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return 0;
+  int version = 0;
+  const auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
+  if (!get || get(&version) != 0) version = 0;
+  dlclose(library);
+  return version;
+}
+
+}  // namespace
 
 const char* triax_cuda_about(TriaxCudaAbout* about) {
   *about = {};
   about->cublaslt = static_cast<int>(cublasLtGetVersion());
-  if (ncclGetVersion(&about->nccl) != ncclSuccess) about->nccl = 0;
+  about->nccl = nccl_version();
   cudaError_t status = cudaRuntimeGetVersion(&about->runtime);
   if (status == cudaSuccess) status = cudaDriverGetVersion(&about->driver);
   // Without a driver the count is an error and the argument stays as it was.

@@ -1,56 +1,63 @@
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/elements.h"
 
 namespace triax::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 4096;  // enough to fill any card; more elements go through the loop
-
-/// The step's constants, rounded to float once, as in cpu/adamw.cpp.
-struct Factors {
-  float keep, step, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root, epsilon, grad_scale;
-};
-
-Factors factors_of(const AdamW& op) {
-  return {.keep = static_cast<float>(1.0 - static_cast<double>(op.lr) * op.weight_decay),
-          .step = static_cast<float>(static_cast<double>(op.lr) / op.bias_correction1),
-          .beta1 = op.beta1,
-          .one_minus_beta1 = static_cast<float>(1.0 - static_cast<double>(op.beta1)),
-          .beta2 = op.beta2,
-          .one_minus_beta2 = static_cast<float>(1.0 - static_cast<double>(op.beta2)),
-          .inverse_root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(op.bias_correction2))),
-          .epsilon = op.epsilon,
-          .grad_scale = op.grad_scale};
+/// One pass over weight, gradient and moments. An element's result depends on that element alone, so neither
+/// the width nor the size of the launch shows in the bits.
+template <int W>
+__global__ void __launch_bounds__(array_threads) update(AdamW op) {
+  const UpdateScalars s = *op.scalars;
+  if (s.skip) return;
+  // The step's constants in double, rounded to float once, as on the CPU.
+  const auto decay = static_cast<float>(static_cast<double>(s.lr) * op.weight_decay);
+  const auto step = static_cast<float>(static_cast<double>(s.lr) / s.bias_correction1);
+  const auto one_minus_beta1 = static_cast<float>(1.0 - static_cast<double>(op.beta1));
+  const auto one_minus_beta2 = static_cast<float>(1.0 - static_cast<double>(op.beta2));
+  const auto inverse_root = static_cast<float>(1.0 / sqrt(static_cast<double>(s.bias_correction2)));
+  visit_array<W>(op.n, [&](int64_t i, auto width) {
+    constexpr int n = decltype(width)::value;
+    float w[n], g[n], m[n], v[n];
+    load(op.weight + i, w);
+    load(op.grad + i, g);
+    load(op.exp_avg + i, m);
+    load(op.exp_avg_sq + i, v);
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      const float x = g[k] * s.grad_scale;
+      m[k] = op.beta1 * m[k] + one_minus_beta1 * x;
+      v[k] = op.beta2 * v[k] + one_minus_beta2 * x * x;
+      // The small terms first: the weight is rounded once.
+      const float change = step * m[k] / (sqrtf(v[k]) * inverse_root + op.epsilon);
+      w[k] -= decay * w[k] + change;
+    }
+    store(op.weight + i, w);
+    store(op.exp_avg + i, m);
+    store(op.exp_avg_sq + i, v);
+  });
 }
 
-/// An element's result depends on that element alone, so the size of the launch does not show in the bits.
-__global__ void update(int64_t n, float* __restrict__ weight, const float* __restrict__ grad,
-                       float* __restrict__ exp_avg, float* __restrict__ exp_avg_sq, Factors f) {
-  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
-    const float g = grad[i] * f.grad_scale;
-    const float m = f.beta1 * exp_avg[i] + f.one_minus_beta1 * g;
-    const float v = f.beta2 * exp_avg_sq[i] + f.one_minus_beta2 * g * g;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    weight[i] = weight[i] * f.keep - f.step * m / (sqrtf(v) * f.inverse_root + f.epsilon);
-  }
+__global__ void decide(DecideUpdate op) {
+  const double norm = sqrt(op.squared_norm->value());
+  op.scalars->skip = isfinite(norm) && isfinite(op.loss->value()) ? 0 : 1;
+  const double factor = op.max_norm / (norm + 1e-6);
+  op.scalars->grad_scale = op.max_norm > 0 ? static_cast<float>(factor < 1.0 ? factor : 1.0) : 1.0f;
 }
 
 }  // namespace
 
-void adamw(cudaStream_t stream, const AdamW& op) {
+void adamw(Device& device, const AdamW& op) {
   if (op.n == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min((op.n + kThreads - 1) / kThreads, kMaxBlocks));
-  update<<<blocks, kThreads, 0, stream>>>(op.n, op.weight, op.grad, op.exp_avg, op.exp_avg_sq,
-                                          factors_of(op));
-  const cudaError_t status = cudaGetLastError();
-  check(status == cudaSuccess, "CUDA refused the AdamW kernel on {} elements: {}", op.n,
-        cudaGetErrorString(status));
+  with_width<4>(aligned16(op.weight, op.grad, op.exp_avg, op.exp_avg_sq), [&](auto width) {
+    constexpr int w = decltype(width)::value;
+    launch("AdamW", cuda_device(device), update<w>, array_blocks<w>(op.n), array_threads, 0, op);
+  });
+}
+
+void decide_update(Device& device, const DecideUpdate& op) {
+  launch("update decision", cuda_device(device), decide, 1, 1, 0, op);
 }
 
 }  // namespace triax::cuda

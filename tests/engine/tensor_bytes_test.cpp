@@ -138,7 +138,7 @@ std::vector<Line> expected(const RunConfig& c, int rank, double elements) {
   out.push_back({"gradients", "dp", CommOp::reduce_scatter, (d - 1) / d * elements * fp32});
   out.push_back({"weights", "dp", CommOp::all_gather, (d - 1) / d * elements * x.beta});
   const int sums = p.data > 1 ? 3 : 2;  // the data ranks' own norms, of the gradient noise scale
-  const double scalars = sums * ExactSum::digit_count + static_cast<double>(std::tuple_size_v<Votes>);
+  const double scalars = sums * ExactSum::word_count + static_cast<double>(std::tuple_size_v<Votes>);
   out.push_back(
       {"loss, norms and votes", "world", CommOp::all_reduce, 2 * (ranks - 1) / ranks * scalars * 8});
   return out;

@@ -106,7 +106,6 @@ TEST(Verify, ABf16JobIsVerifiedInBothPrecisions) {
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].training.precision, "fp32");
   EXPECT_LT(bounds_of(runs[0]).gradient, bounds_of(runs[1]).gradient);
-  if (!unsupported(job).empty()) GTEST_SKIP() << "bf16 is not supported";
   job.parallel.tensor = 2;
   job.training.global_batch_size = 4 * 2 * 3;
   const VerifyReport report = verify(job);

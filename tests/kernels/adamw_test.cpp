@@ -12,6 +12,7 @@ namespace {
 
 struct State {
   std::vector<float> weight, grad, exp_avg, exp_avg_sq;
+  UpdateScalars scalars{};
 };
 
 State random_state(size_t n, unsigned seed) {
@@ -28,19 +29,20 @@ State random_state(size_t n, unsigned seed) {
 }
 
 AdamW operation(State& s, size_t begin, size_t n, int step) {
+  s.scalars = {.lr = 3e-3f,
+               .bias_correction1 = static_cast<float>(1 - std::pow(0.9, step)),
+               .bias_correction2 = static_cast<float>(1 - std::pow(0.95, step)),
+               .grad_scale = 0.7f};
   return {.n = static_cast<int64_t>(n),
           .weight = s.weight.data() + begin,
           .grad = s.grad.data() + begin,
           .exp_avg = s.exp_avg.data() + begin,
           .exp_avg_sq = s.exp_avg_sq.data() + begin,
-          .lr = 3e-3f,
           .beta1 = 0.9f,
           .beta2 = 0.95f,
           .epsilon = 1e-8f,
           .weight_decay = 0.1f,
-          .bias_correction1 = static_cast<float>(1 - std::pow(0.9, step)),
-          .bias_correction2 = static_cast<float>(1 - std::pow(0.95, step)),
-          .grad_scale = 0.7f};
+          .scalars = &s.scalars};
 }
 
 bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
@@ -113,6 +115,44 @@ TEST(AdamW, LeavesTheNeighboursAlone) {
   }
   for (const size_t i : {10, 30}) EXPECT_NE(s.weight[i], before.weight[i]);
   EXPECT_TRUE(same_bits(s.grad, before.grad));
+}
+
+TEST(AdamW, SkipsWithoutATrace) {
+  auto device = make_cpu_device(1);
+  const State before = random_state(100, 3);
+  State s = before;
+  const AdamW op = operation(s, 0, 100, 1);
+  s.scalars.skip = 1;
+  cpu::adamw(*device, op);
+  EXPECT_TRUE(same_bits(s.weight, before.weight));
+  EXPECT_TRUE(same_bits(s.exp_avg, before.exp_avg));
+  EXPECT_TRUE(same_bits(s.exp_avg_sq, before.exp_avg_sq));
+}
+
+UpdateScalars decided(double squared_norm, double loss, double max_norm) {
+  ExactSum norm_sum, loss_sum;
+  norm_sum.add(squared_norm);
+  loss_sum.add(loss);
+  UpdateScalars s{.lr = 2, .bias_correction1 = 3, .bias_correction2 = 4, .grad_scale = 5, .skip = 6};
+  auto device = make_cpu_device(1);
+  cpu_kernels().decide_update(*device, {&norm_sum, &loss_sum, max_norm, &s});
+  EXPECT_EQ(s.lr, 2);
+  EXPECT_EQ(s.bias_correction1, 3);
+  EXPECT_EQ(s.bias_correction2, 4);
+  return s;
+}
+
+TEST(DecideUpdate, ClipsAsTorchDoes) {
+  EXPECT_EQ(decided(0.25, 1, 1.0).grad_scale, 1.0F);
+  EXPECT_EQ(decided(16, 1, 1.0).grad_scale, static_cast<float>(1.0 / (4.0 + 1e-6)));
+  EXPECT_EQ(decided(16, 1, 0.0).grad_scale, 1.0F);  // no clipping
+  EXPECT_EQ(decided(16, 1, 1.0).skip, 0);
+}
+
+TEST(DecideUpdate, SkipsWhatIsNotFinite) {
+  EXPECT_EQ(decided(NAN, 1, 1.0).skip, 1);
+  EXPECT_EQ(decided(1, NAN, 1.0).skip, 1);
+  EXPECT_EQ(decided(1, -INFINITY, 0.0).skip, 1);
 }
 
 }  // namespace

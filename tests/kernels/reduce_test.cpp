@@ -114,6 +114,30 @@ TEST(Add, AddsAnyLength) {
   }
 }
 
+TEST(SquaredNorm, OnlyNonFiniteLeavesTheSumOfFiniteValues) {
+  auto device = make_cpu_device(2);
+  auto x = any_finite(200001, 6);
+  ExactSum sum;
+  sum.add(0.5);
+  cpu::squared_norm(*device, {static_cast<int64_t>(x.size()), x.data(), &sum, true});
+  EXPECT_EQ(sum.value(), 0.5);
+  x[150000] = std::numeric_limits<float>::quiet_NaN();
+  cpu::squared_norm(*device, {static_cast<int64_t>(x.size()), x.data(), &sum, true});
+  EXPECT_TRUE(std::isnan(sum.value()));
+}
+
+TEST(NormaliseSums, LeavesShortDigitsOfTheSameValue) {
+  auto device = make_cpu_device(1);
+  ExactSum sums[2];
+  for (int i = 0; i < 1000; ++i) sums[0].add(0x1.fffffp31), sums[1].add(-0.1);
+  const double before[2] = {sums[0].value(), sums[1].value()};
+  cpu::normalise_sums(*device, {2, sums});
+  for (int s = 0; s < 2; ++s) {
+    EXPECT_EQ(sums[s].value(), before[s]);
+    for (int k = 0; k + 1 < ExactSum::count; ++k) EXPECT_EQ(sums[s].digits()[k] >> 32, 0);
+  }
+}
+
 TEST(FindNonFinite, GivesTheFirst) {
   auto device = make_cpu_device(2);
   const auto find = [&](const std::vector<float>& x) {

@@ -70,11 +70,5 @@ TEST(ZeroPartition, ForeignElementsAreRefused) {
   EXPECT_THROW(first.local(params.buckets()[0].end - 1), Error);
 }
 
-TEST(ClipFactor, IsThatOfTorch) {
-  EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
-  EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / (4.0 + 1e-6));
-  EXPECT_EQ(clip_factor(4.0, 0.0), 1.0);  // no clipping
-}
-
 }  // namespace
 }  // namespace triax

@@ -15,6 +15,7 @@
 #include "engine/plan.h"
 #include "engine/state.h"
 #include "model/gpt.h"
+#include "parallel/backend.h"
 
 namespace triax::test {
 
@@ -67,10 +68,10 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
   options.timeout = std::chrono::seconds(60);
   options.check_order = true;
   run_local_ranks(p.tensor * p.pipeline * p.data, options, [&](Communicator& world, int rank) {
-    const auto device = make_cpu_device(threads);
-    Mesh mesh(grid_of(config), world, mesh_needs(config));
+    const Backend backend = make_backend(config.training.device, threads, rank);
+    Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
     const RankPlan plan = plan_rank(config, rank);
-    Trainer trainer(config, mesh, *device, cpu_kernels(), plan.scratch_bytes);
+    Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan.scratch_bytes);
     trainer.initialise();
     if (!initial.empty())
       for (const StatePiece& piece : pieces_to_load(trainer, true))

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+#include "core/device.h"
+
+namespace triax {
+
+/// How ranks that are threads of one process work on each other's device memory: what a library of a device
+/// (CUDA) brings for communication. Stateless; any rank's thread calls it with its own device.
+class DeviceLink {
+ public:
+  virtual ~DeviceLink() = default;
+  /// A point in the order of what a device was given.
+  using Event = std::shared_ptr<void>;
+  /// All that has been enqueued on `device` so far.
+  virtual Event record(Device& device) = 0;
+  /// What is enqueued on `device` from now on begins when the event, of this or another device, has been
+  /// reached. The host does not wait.
+  virtual void wait(Device& device, const Event& event) = 0;
+  /// outputs[k][i] = inputs[0][i] op inputs[1][i] op ... for all k, with the bits of reduce_piece()
+  /// (comm/reduce.h) and for any count: enqueued. Outputs may be inputs.
+  virtual void reduce(Device& device, DType dtype, ReduceOp op, const std::vector<const void*>& inputs,
+                      int64_t count, const std::vector<void*>& outputs) = 0;
+  /// A group of processes over the devices' own network (CUDA: NCCL): takes `group` and returns what stands
+  /// for it. Null where that can't be (ranks that share a device, a library that is missing); `group` stays
+  /// then. Collective, with the same answer on all members.
+  virtual std::unique_ptr<Communicator> connect(std::unique_ptr<Communicator>& group, Device& device) {
+    (void)group, (void)device;
+    return nullptr;
+  }
+};
+
+/// Where the tensors of a group's operations lie.
+struct DeviceMemory {
+  Device* device = nullptr;
+  DeviceLink* link = nullptr;
+};
+
+/// `group` with tensors in the memory of `memory.device`, this rank's own. Operations order themselves with
+/// what is enqueued on the device: a started operation reads what was enqueued before it, and after wait()
+/// what is enqueued sees its result; the host may be ahead of both. Thread ranks work in the device's memory
+/// (`group` itself is returned); processes are connected by the link where it can, else tensors pass through
+/// the host's memory. Collective over the group.
+std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group, const DeviceMemory& memory);
+
+}  // namespace triax

@@ -1,0 +1,166 @@
+#include "core/device_cuda.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace triax {
+
+namespace {
+
+constexpr size_t kStaging = size_t{8} << 20, kStagingPiece = kStaging / 4;
+
+// Destructors can't throw, and after a fault every call fails: the fault itself has been told.
+void ignore(cudaError_t) {}
+
+}  // namespace
+
+void check_cuda(cudaError_t status, std::string_view call, std::source_location place) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  throw Error(ErrorKind::fault,
+              fmt::format("{}: CUDA says {} ({}). If the call itself is in order, a kernel that was enqueued "
+                          "before it has failed: run again with CUDA_LAUNCH_BLOCKING=1, or under "
+                          "compute-sanitizer, to find which",
+                          call, cudaGetErrorString(status), cudaGetErrorName(status)),
+              place);
+}
+
+CudaDevice::CudaDevice(int ordinal, int host_threads) : pool_(host_threads), ordinal_(ordinal) {
+  check_cuda(cudaSetDevice(ordinal), fmt::format("cudaSetDevice({})", ordinal));
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  // The least of priorities: communication, on streams of its own, gets through beside it.
+  check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, least),
+             fmt::format("the stream of GPU {}", ordinal));
+}
+
+CudaDevice::~CudaDevice() {
+  ignore(cudaStreamSynchronize(stream_));
+  extension_.reset();
+  for (const Staged& s : staged_) ignore(cudaEventDestroy(s.done));
+  ignore(cudaFree(workspace_));
+  ignore(cudaFreeHost(staging_));
+  ignore(cudaStreamDestroy(stream_));
+}
+
+void* CudaDevice::allocate(size_t bytes, std::string_view purpose) {
+  if (bytes == 0) return nullptr;
+  void* block = nullptr;
+  const cudaError_t status = cudaMalloc(&block, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is told here, and is not the next call's
+    size_t free = 0, total = 0;
+    ignore(cudaMemGetInfo(&free, &total));
+    fail(
+        "GPU {} has no memory for {} ({} bytes): {} of its {} bytes are free; use more ranks, a smaller "
+        "micro_batch_size or recomputation (`triax plan` says what a job takes, nvidia-smi who else is "
+        "there)",
+        ordinal_, purpose, bytes, free, total);
+  }
+  check_cuda(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, purpose));
+  check_cuda(cudaMemsetAsync(block, 0, bytes, stream_), fmt::format("clearing {}", purpose));
+  return block;
+}
+
+void CudaDevice::deallocate(void* block, size_t) {
+  ignore(cudaFree(block));  // waits for what is enqueued
+}
+
+void* CudaDevice::allocate_host(size_t bytes, std::string_view purpose) {
+  if (bytes == 0) return nullptr;
+  void* block = nullptr;
+  const cudaError_t status = cudaMallocHost(&block, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(
+        "no page-locked host memory for {} ({} bytes); fewer ranks on this host, or a higher limit of the "
+        "container or the batch system, would do",
+        purpose, bytes);
+  }
+  check_cuda(status, fmt::format("cudaMallocHost of {} bytes for {}", bytes, purpose));
+  std::memset(block, 0, bytes);
+  return block;
+}
+
+void CudaDevice::deallocate_host(void* block, size_t) {
+  ignore(cudaFreeHost(block));
+}
+
+void CudaDevice::copy(void* destination, const void* source, size_t bytes) {
+  if (bytes == 0 || destination == source) return;
+  check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream_),
+             "a copy within the GPU's memory");
+}
+
+void CudaDevice::copy_rows(void* destination, size_t destination_stride, const void* source,
+                           size_t source_stride, size_t bytes, int64_t rows) {
+  if (bytes == 0 || rows == 0) return;
+  check_cuda(cudaMemcpy2DAsync(destination, destination_stride, source, source_stride, bytes,
+                               static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
+             "a copy of rows within the GPU's memory");
+}
+
+void CudaDevice::fill_zero(void* destination, size_t bytes) {
+  if (bytes == 0) return;
+  check_cuda(cudaMemsetAsync(destination, 0, bytes, stream_), "clearing the GPU's memory");
+}
+
+// A piece of the ring of at most kStagingPiece bytes whose last use is over.
+char* CudaDevice::stage(size_t bytes, cudaEvent_t& done) {
+  if (!staging_) staging_ = static_cast<char*>(allocate_host(kStaging, "staging"));
+  if (staging_at_ + bytes > kStaging) staging_at_ = 0;
+  const size_t begin = staging_at_, end = begin + bytes;
+  done = nullptr;
+  while (!staged_.empty()) {
+    const Staged oldest = staged_.front();
+    const bool overlaps = oldest.begin < end && begin < oldest.end;
+    if (!overlaps) {
+      const bool later_one = std::any_of(staged_.begin(), staged_.end(),
+                                         [&](const Staged& s) { return s.begin < end && begin < s.end; });
+      if (!later_one) break;
+    }
+    check_cuda(cudaEventSynchronize(oldest.done), "waiting for staged memory");
+    staged_.pop_front();
+    if (done) check_cuda(cudaEventDestroy(done), "cudaEventDestroy");
+    done = oldest.done;
+  }
+  if (!done) check_cuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
+  staging_at_ = (end + 15) / 16 * 16;
+  return staging_ + begin;
+}
+
+void CudaDevice::write(void* destination, const void* host_source, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    const size_t n = std::min(bytes - at, kStagingPiece);
+    cudaEvent_t done;
+    char* piece = stage(n, done);
+    std::memcpy(piece, static_cast<const char*>(host_source) + at, n);
+    check_cuda(
+        cudaMemcpyAsync(static_cast<char*>(destination) + at, piece, n, cudaMemcpyHostToDevice, stream_),
+        "a copy to the GPU's memory");
+    check_cuda(cudaEventRecord(done, stream_), "cudaEventRecord");
+    const auto begin = static_cast<size_t>(piece - staging_);
+    staged_.push_back({begin, begin + n, done});
+    at += n;
+  }
+}
+
+void CudaDevice::read(void* host_destination, const void* source, size_t bytes) {
+  if (bytes)
+    check_cuda(cudaMemcpyAsync(host_destination, source, bytes, cudaMemcpyDeviceToHost, stream_),
+               "a copy from the GPU's memory");
+  synchronize();
+}
+
+void CudaDevice::synchronize() {
+  check_cuda(cudaStreamSynchronize(stream_), fmt::format("waiting for GPU {}", ordinal_));
+}
+
+void* CudaDevice::workspace() {
+  if (!workspace_) workspace_ = allocate(workspace_bytes(), "the kernels' workspace");
+  return workspace_;
+}
+
+}  // namespace triax

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <memory>
+#include <source_location>
+#include <string_view>
+
+#include "core/device.h"
+
+namespace triax {
+
+/// A fault that names `call`, what CUDA says and the place, unless `status` is success. Errors of kernels
+/// that were enqueued before come out of any later call.
+void check_cuda(cudaError_t status, std::string_view call,
+                std::source_location place = std::source_location::current());
+
+/// One GPU, or a share of it (several ranks, threads or processes, may have the same one). Only the CUDA
+/// library includes this header; the program gets the device through the library's door
+/// (parallel/cuda/door.h) and knows it as a Device.
+///
+/// All that is enqueued goes through one stream in order; kernels enqueue on stream(). Memory is plain
+/// cudaMalloc. For one thread, the one that made it, of which it is the current device.
+class CudaDevice final : public Device {
+ public:
+  /// GPU `ordinal` of those that are visible; `host_threads` as make_cpu_device().
+  CudaDevice(int ordinal, int host_threads);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  void* allocate(size_t bytes, std::string_view purpose) override;
+  void deallocate(void* block, size_t bytes) override;
+  void* allocate_host(size_t bytes, std::string_view purpose) override;
+  void deallocate_host(void* block, size_t bytes) override;
+  void copy(void* destination, const void* source, size_t bytes) override;
+  void copy_rows(void* destination, size_t destination_stride, const void* source, size_t source_stride,
+                 size_t bytes, int64_t rows) override;
+  void fill_zero(void* destination, size_t bytes) override;
+  void write(void* destination, const void* host_source, size_t bytes) override;
+  void read(void* host_destination, const void* source, size_t bytes) override;
+  void synchronize() override;
+  ThreadPool& threads() override { return pool_; }
+
+  int ordinal() const { return ordinal_; }
+  /// Where this rank's kernels and copies are enqueued.
+  cudaStream_t stream() const { return stream_; }
+  /// Device memory for a kernel's own use until its end: of the stream's calls only one uses it at a time.
+  /// Allocated when it is asked for the first time.
+  void* workspace();
+  static constexpr size_t workspace_bytes() { return size_t{32} << 20; }
+  /// What the kernels keep from call to call (a cuBLASLt handle, plans); goes before the stream does.
+  std::shared_ptr<void>& extension() { return extension_; }
+
+ private:
+  // Page-locked memory that what write() was given waits in, used round and round.
+  struct Staged {
+    size_t begin, end;
+    cudaEvent_t done;
+  };
+  char* stage(size_t bytes, cudaEvent_t& done);
+
+  ThreadPool pool_;
+  int ordinal_;
+  cudaStream_t stream_ = nullptr;
+  void* workspace_ = nullptr;
+  char* staging_ = nullptr;
+  size_t staging_at_ = 0;
+  std::deque<Staged> staged_;
+  std::shared_ptr<void> extension_;
+};
+
+}  // namespace triax

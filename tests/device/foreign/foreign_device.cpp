@@ -1,0 +1,310 @@
+// lib/triax_cuda_foreign.so: a "GPU" for tests of everything but its kernels. It answers to the door of the
+// CUDA library (parallel/cuda/door.h, TRIAX_CUDA_LIBRARY), computes with the CPU's kernels, so that results
+// have the CPU's bits, and its memory can be touched by nobody else: pages are open only while a kernel or a
+// copy of it runs, and whoever follows a pointer from the host ends the process. A pointer of the wrong side
+// in a copy is a fault that says so. (Pages are the process's: with several ranks as threads, one rank's
+// kernel opens them for all.)
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/reduce.h"
+#include "core/error.h"
+#include "kernels/cuda/about.h"
+#include "parallel/cuda/door.h"
+
+namespace triax {
+
+namespace {
+
+constexpr size_t kRegion = size_t{64} << 30, kPage = 4096;
+
+/// All devices' memory: addresses that are reserved, and opened while somebody computes.
+class Memory {
+ public:
+  static Memory& get() {
+    static Memory memory;
+    return memory;
+  }
+  char* take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const size_t size = (bytes + kPage - 1) / kPage * kPage + kPage;  // with a page that is nobody's
+    check(used_ + size <= kRegion, "the foreign device's {} bytes are used up", kRegion);
+    char* block = base_ + used_;
+    used_ += size;
+    if (open_) set(PROT_READ | PROT_WRITE);
+    return block;
+  }
+  void give(char* block, size_t bytes) { madvise(block, bytes, MADV_DONTNEED); }
+  bool holds(const void* p) const { return p >= base_ && p < base_ + kRegion; }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    if (open_++ == 0) set(PROT_READ | PROT_WRITE);
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    if (--open_ == 0) set(PROT_NONE);
+  }
+
+ private:
+  Memory()
+      : base_(static_cast<char*>(
+            mmap(nullptr, kRegion, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    check(base_ != MAP_FAILED, "no addresses for the foreign device");
+  }
+  void set(int protection) {
+    if (used_) check(mprotect(base_, used_, protection) == 0, "mprotect: {}", std::strerror(errno));
+  }
+  char* base_;
+  std::mutex mutex_;
+  size_t used_ = 0;
+  int open_ = 0;
+};
+
+struct Open {
+  Open() { Memory::get().open(); }
+  ~Open() { Memory::get().close(); }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+};
+
+/// What a device was given, done in order by a thread of its own, with pauses here and there: whoever does
+/// not wait where a GPU's stream or its host would have to, computes with what is not there yet.
+class Queue {
+ public:
+  Queue() : worker_([this] { work(); }) {}
+  ~Queue() {
+    push(nullptr);
+    worker_.join();
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  /// Until all is done; throws what a task has thrown.
+  void drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return tasks_.empty(); });
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  void work() {
+    for (unsigned n = 1;; ++n) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !tasks_.empty(); });
+      const auto task = tasks_.front();
+      lock.unlock();
+      if (!task) return;
+      if (n * 2654435761U >> 28 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+      try {
+        task();
+      } catch (...) {
+        lock.lock();
+        if (!error_) error_ = std::current_exception();
+        lock.unlock();
+      }
+      lock.lock();
+      tasks_.pop_front();
+      changed_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::exception_ptr error_;
+  std::thread worker_;  // last: it uses the others
+};
+
+/// A point in a queue.
+struct Mark {
+  std::promise<void> promise;
+  std::shared_future<void> reached{promise.get_future()};
+};
+
+class ForeignDevice final : public Device {
+ public:
+  explicit ForeignDevice(int threads) : host_threads_(threads), cpu_(make_cpu_device(threads)) {
+    if (std::getenv("TRIAX_FOREIGN_ASYNC")) queue_ = std::make_unique<Queue>();
+  }
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  void* allocate(size_t bytes, std::string_view) override {
+    return bytes ? Memory::get().take(bytes) : nullptr;
+  }
+  void deallocate(void* block, size_t bytes) override {
+    if (queue_) queue_->push([=] { Memory::get().give(static_cast<char*>(block), bytes); });
+  }
+  void* allocate_host(size_t bytes, std::string_view purpose) override {
+    return cpu_->allocate(bytes, purpose);
+  }
+  void deallocate_host(void* block, size_t bytes) override { cpu_->deallocate(block, bytes); }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    own(to), own(from);
+    run([=] { std::memmove(to, from, bytes); });
+  }
+  void copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t bytes,
+                 int64_t rows) override {
+    own(to), own(from);
+    run([=, this] { cpu_->copy_rows(to, to_stride, from, from_stride, bytes, rows); });
+  }
+  void fill_zero(void* to, size_t bytes) override {
+    if (bytes == 0) return;
+    own(to);
+    run([=] { std::memset(to, 0, bytes); });
+  }
+  void write(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    own(to), foreign(from);
+    const auto* source = static_cast<const char*>(from);
+    run([to, content = std::vector<char>(source, source + bytes)] {
+      std::memcpy(to, content.data(), content.size());
+    });
+  }
+  void read(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    foreign(to), own(from);
+    run([=] { std::memcpy(to, from, bytes); });
+    synchronize();
+  }
+  void synchronize() override {
+    if (queue_) queue_->drain();
+  }
+  ThreadPool& threads() override { return host_threads_; }
+  Device& cpu() { return *cpu_; }
+  /// `task` in its turn, with the memory open.
+  void run(std::function<void()> task) {
+    in_turn([task = std::move(task)] {
+      const Open open;
+      task();
+    });
+  }
+  void in_turn(std::function<void()> task) {
+    if (queue_)
+      queue_->push(std::move(task));
+    else
+      task();
+  }
+
+ private:
+  static void own(const void* p) { check(Memory::get().holds(p), "{} is not in the device's memory", p); }
+  static void foreign(const void* p) { check(!Memory::get().holds(p), "{} is not in the host's memory", p); }
+  ThreadPool host_threads_;
+  std::unique_ptr<Device> cpu_;
+  std::unique_ptr<Queue> queue_;  // null: everything is done at once, and the host alone runs then
+};
+
+/// A kernel of the CPU while the memory is open.
+template <auto kernel>
+struct Run;
+template <class Op, Kernel<Op> Kernels::*kernel>
+struct Run<kernel> {
+  static void run(Device& device, const Op& op) {
+    auto& foreign = static_cast<ForeignDevice&>(device);
+    foreign.run([op, cpu = &foreign.cpu()] { (cpu_kernels().*kernel)(*cpu, op); });
+  }
+};
+
+class ForeignLink final : public DeviceLink {
+ public:
+  Event record(Device& device) override {
+    auto mark = std::make_shared<Mark>();
+    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->promise.set_value(); });
+    return mark;
+  }
+  void wait(Device& device, const Event& event) override {
+    if (!event) return;
+    const auto mark = std::static_pointer_cast<Mark>(event);
+    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->reached.wait(); });
+  }
+  void reduce(Device& device, DType dtype, ReduceOp op, const std::vector<const void*>& inputs, int64_t count,
+              const std::vector<void*>& outputs) override {
+    static_cast<ForeignDevice&>(device).run([=] {
+      const size_t width = size_of(dtype);
+      for (int64_t at = 0; at < count; at += reduce_piece_elements) {
+        const int64_t n = std::min(reduce_piece_elements, count - at);
+        const size_t offset = static_cast<size_t>(at) * width, bytes = static_cast<size_t>(n) * width;
+        std::vector<const void*> from;
+        for (const void* input : inputs) from.push_back(static_cast<const char*>(input) + offset);
+        char result[reduce_piece_elements * sizeof(double)];
+        reduce_piece(dtype, op, from.data(), static_cast<int>(from.size()), n, result);
+        for (void* output : outputs) std::memcpy(static_cast<char*>(output) + offset, result, bytes);
+      }
+    });
+  }
+};
+
+}  // namespace
+}  // namespace triax
+
+using triax::Kernels;
+
+extern "C" {
+
+const char* triax_cuda_about(TriaxCudaAbout* about) {
+  *about = {13000, 130000, 0, 13000, 1};
+  return nullptr;
+}
+
+triax::Device* triax_cuda_open_device(int, int host_threads) {
+  return new triax::ForeignDevice(host_threads);
+}
+
+const Kernels* triax_cuda_kernels() {
+  using triax::Run;
+#define TRIAX_FOREIGN(name) .name = Run<&Kernels::name>::run
+  static const Kernels table{.name = "foreign",
+                             TRIAX_FOREIGN(gemm),
+                             TRIAX_FOREIGN(residual_add),
+                             TRIAX_FOREIGN(norm_forward),
+                             TRIAX_FOREIGN(norm_backward_input),
+                             TRIAX_FOREIGN(norm_backward_weight),
+                             TRIAX_FOREIGN(attention_forward),
+                             TRIAX_FOREIGN(attention_backward),
+                             TRIAX_FOREIGN(attention_cached),
+                             TRIAX_FOREIGN(rope),
+                             TRIAX_FOREIGN(embedding_forward),
+                             TRIAX_FOREIGN(embedding_backward),
+                             TRIAX_FOREIGN(position_forward),
+                             TRIAX_FOREIGN(position_backward),
+                             TRIAX_FOREIGN(dropout),
+                             TRIAX_FOREIGN(bias_gelu_forward),
+                             TRIAX_FOREIGN(bias_gelu_backward),
+                             TRIAX_FOREIGN(swiglu_forward),
+                             TRIAX_FOREIGN(swiglu_backward),
+                             TRIAX_FOREIGN(cross_entropy_max),
+                             TRIAX_FOREIGN(cross_entropy_sum),
+                             TRIAX_FOREIGN(cross_entropy_backward),
+                             TRIAX_FOREIGN(cross_entropy_loss),
+                             TRIAX_FOREIGN(bias_backward),
+                             TRIAX_FOREIGN(adamw),
+                             TRIAX_FOREIGN(squared_norm),
+                             TRIAX_FOREIGN(normalise_sums),
+                             TRIAX_FOREIGN(decide_update),
+                             TRIAX_FOREIGN(add),
+                             TRIAX_FOREIGN(cast),
+                             TRIAX_FOREIGN(find_non_finite)};
+#undef TRIAX_FOREIGN
+  return &table;
+}
+
+triax::DeviceLink* triax_cuda_link() {
+  static triax::ForeignLink link;
+  return &link;
+}
+
+}  // extern "C"

@@ -1,0 +1,146 @@
+// Whole jobs with training.device: cuda, without a GPU. On the foreign device (tests/foreign_device), which
+// computes with the CPU's kernels in memory that the host can't touch, everything has the CPU's bits, so that
+// whatever differs, or dies, is what the engine did with the device. On the emulated CUDA library
+// (tests/emulated_cuda) the GPU's own kernels compute, within the bounds of two implementations.
+
+#include <cmath>
+
+#include "job_runs.h"
+
+namespace triax::test {
+namespace {
+
+const std::string on_foreign =
+    std::string("TRIAX_CUDA_LIBRARY=") + TRIAX_BINARY_DIR + "/lib/triax_cuda_foreign.so ";
+const std::string cuda = " --set training.device=cuda ";
+
+class DeviceJob : public JobRuns {
+ protected:
+  DeviceJob()
+      : JobRuns(R"(
+model: {vocab_size: 257, hidden_size: 48, num_hidden_layers: 4, num_attention_heads: 12, intermediate_size: 96,
+        max_position_embeddings: 16}
+training: {steps: 4, global_batch_size: 8, micro_batch_size: 1, sequence_length: 16, threads: 1}
+data: {train: [{path: corpus.txt}], validation: [{path: corpus.txt}], validation_interval: 2, validation_batches: 1}
+optimizer: {lr: 1.0e-3}
+lr_schedule: {warmup_steps: 2, decay_steps: 4}
+parallel: {tensor: 1, pipeline: 1, data: 1}
+checkpoint: {interval: 2}
+logging: {tensorboard: false, gradient_noise_scale: 1, check_replicas: 1}
+)") {}
+
+  // The same run on the CPU and on the foreign device.
+  void expect_same_bits(const std::string& options) {
+    ASSERT_EQ(triax("cpu", options), 0) << output("cpu");
+    ASSERT_EQ(triax("foreign", options + cuda, on_foreign), 0) << output("foreign");
+    EXPECT_EQ(metrics("foreign"), metrics("cpu")) << options;
+    EXPECT_EQ(metrics("cpu").size(), 4U);
+    for (const int step : {2, 4}) EXPECT_EQ(tensors("foreign", step), tensors("cpu", step)) << options;
+    // The same where the device runs beside the host.
+    ASSERT_EQ(triax("async", options + cuda, "TRIAX_FOREIGN_ASYNC=1 " + on_foreign), 0) << output("async");
+    EXPECT_EQ(metrics("async"), metrics("cpu")) << options;
+    EXPECT_EQ(tensors("async", 4), tensors("cpu", 4)) << options;
+  }
+  int shell(const std::string& line) const {
+    const int status = std::system(("cd " + dir_.string() + " && " + line).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  static std::string program() { return std::string(TRIAX_BINARY_DIR) + "/triax "; }
+  std::string read(const std::string& name) const {
+    std::ifstream in(dir_ / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+};
+
+TEST_F(DeviceJob, OneRankHasTheCpusBits) {
+  expect_same_bits("");
+}
+
+TEST_F(DeviceJob, ThreadRanksHaveTheCpusBits) {
+  expect_same_bits("--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2");
+}
+
+TEST_F(DeviceJob, SequenceParallelRecomputedInBf16HasTheCpusBits) {
+  expect_same_bits(
+      "--set parallel.tensor=2 --set parallel.data=4 --set parallel.sequence_parallel=true "
+      "--set training.recompute=selective --set training.precision=bf16 --set parallel.zero_shard_ranks=2");
+}
+
+TEST_F(DeviceJob, PartitionedActivationsAndDropoutHaveTheCpusBits) {
+  expect_same_bits(
+      "--set parallel.tensor=2 --set parallel.pipeline=2 --set training.recompute=full "
+      "--set training.partition_activations=true --set model.hidden_dropout=0.1 --set "
+      "parallel.schedule=zb-h1 "
+      "--set parallel.zero_stage=0 --set checkpoint.async=false");
+}
+
+TEST_F(DeviceJob, ProcessesStageThroughTheHost) {
+  if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
+  const std::string options = "--set parallel.tensor=2 --set parallel.pipeline=2 ";
+  ASSERT_EQ(triax("cpu", options), 0) << output("cpu");
+  ASSERT_EQ(triax("foreign", options + cuda, on_foreign + mpirun + "-n 4 "), 0) << output("foreign");
+  EXPECT_EQ(metrics("foreign"), metrics("cpu"));
+  EXPECT_EQ(tensors("foreign", 4), tensors("cpu", 4));
+}
+
+TEST_F(DeviceJob, ResumesAcrossDevices) {
+  ASSERT_EQ(triax("whole", ""), 0) << output("whole");
+  const std::string two = "--set training.steps=2 --set lr_schedule.decay_steps=4 ";
+  ASSERT_EQ(triax("there", two), 0) << output("there");
+  ASSERT_EQ(triax("there", cuda, on_foreign), 0) << output("there");
+  ASSERT_EQ(triax("back", two + cuda, on_foreign), 0) << output("back");
+  ASSERT_EQ(triax("back", ""), 0) << output("back");
+  for (const char* run : {"there", "back"}) {
+    EXPECT_EQ(metrics(run), metrics("whole")) << run;
+    EXPECT_EQ(tensors(run, 4), tensors("whole", 4)) << run;
+  }
+}
+
+TEST_F(DeviceJob, StepsThatAreNotFiniteAreFoundAndSkipped) {
+  const std::string options =
+      "--set parallel.data=2 --set training.on_nonfinite=skip --set debug.nonfinite_gradient_at=[3] "
+      "--set debug.dump_gradients_at=[2] --set debug.dump_batches_at=[2] ";
+  ASSERT_EQ(triax("cpu", options), 0) << output("cpu");
+  ASSERT_EQ(triax("foreign", options + cuda, on_foreign), 0) << output("foreign");
+  EXPECT_EQ(tensors("foreign", 4), tensors("cpu", 4));
+  const auto finding = [&](const std::string& run) {
+    const std::string text = output(run);
+    const size_t at = text.find("  first: ");
+    return at == std::string::npos ? text : text.substr(at, text.find('\n', at) - at);
+  };
+  EXPECT_NE(finding("cpu").find("first: "), std::string::npos) << output("cpu");
+  EXPECT_EQ(finding("foreign"), finding("cpu"));
+  EXPECT_EQ(read("foreign/gradients/step-00000002.h5").size(), read("cpu/gradients/step-00000002.h5").size());
+  EXPECT_GT(read("cpu/gradients/step-00000002.h5").size(), 1000U);
+}
+
+TEST_F(DeviceJob, GenerateEvaluateAndVerifyRunOnADevice) {
+  ASSERT_EQ(triax("run", ""), 0) << output("run");
+  const std::string device = "env " + on_foreign, on = " --set training.device=cuda ";
+  const std::string text = "generate run --prompt abc --tokens 8 --temperature 0 -q ";
+  ASSERT_EQ(shell(program() + text + "> here.txt 2> errors"), 0) << read("errors");
+  ASSERT_EQ(shell(device + program() + text + on + "> there.txt 2> errors"), 0) << read("errors");
+  EXPECT_EQ(read("there.txt"), read("here.txt"));
+  EXPECT_GE(read("here.txt").size(), 8U);
+  const std::string losses = "evaluate run corpus.txt --windows 8 --json -q ";
+  ASSERT_EQ(shell(program() + losses + "> here.json 2> errors"), 0) << read("errors");
+  ASSERT_EQ(shell(device + program() + losses + on + "> there.json 2> errors"), 0) << read("errors");
+  EXPECT_EQ(nlohmann::json::parse(read("there.json"))["total"]["loss"],
+            nlohmann::json::parse(read("here.json"))["total"]["loss"]);
+  EXPECT_EQ(shell(device + program() + "verify job.yaml --set parallel.tensor=2" + on + "> verify.txt 2>&1"),
+            0)
+      << read("verify.txt");
+}
+
+TEST_F(DeviceJob, WithoutALibraryOrAGpuItIsRefused) {
+  EXPECT_EQ(triax("none", cuda, "TRIAX_CUDA_LIBRARY=/nowhere/triax_cuda.so "), 2);
+  EXPECT_NE(output("none").find("/nowhere/triax_cuda.so can't be opened"), std::string::npos)
+      << output("none");
+  EXPECT_NE(output("none").find("set training.device to cpu"), std::string::npos) << output("none");
+  EXPECT_FALSE(fs::exists(dir_ / "none"));
+  // A plan asks no device.
+  EXPECT_EQ(shell(program() + "plan job.yaml --ranks 1" + cuda + "> plan.txt 2>&1"), 0) << read("plan.txt");
+}
+
+}  // namespace
+}  // namespace triax::test

@@ -1,0 +1,154 @@
+// Training on the emulated CUDA library and, suites Cuda..., on a GPU, against the CPU: losses, gradients and
+// weights within DESIGN section 7, on one rank and on grids of thread ranks.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "support/training.h"
+
+namespace triax::test {
+namespace {
+
+RunConfig small_job(const std::string& architecture) {
+  RunConfig c;
+  c.model.architecture = architecture == "llama" ? Architecture::llama : Architecture::gpt2;
+  c.model.vocab_size = 130;
+  c.model.hidden_size = 64;
+  c.model.num_hidden_layers = 2;
+  c.model.num_attention_heads = 4;
+  c.model.num_key_value_heads = architecture == "llama" ? 2 : 4;
+  c.model.intermediate_size = 96;
+  c.model.max_position_embeddings = 32;
+  c.model.tie_word_embeddings = architecture != "llama";
+  c.training.steps = 3;
+  c.training.global_batch_size = 4;
+  c.training.micro_batch_size = 1;
+  c.training.sequence_length = 32;
+  c.lr_schedule.name = "constant";
+  c.lr_schedule.warmup_steps = 0;
+  c.optimizer.lr = 1e-3;
+  c.parallel.tensor = c.parallel.pipeline = c.parallel.data = 1;
+  return c;
+}
+
+RunConfig on_cuda(RunConfig c) {
+  c.training.device = "cuda";
+  return c;
+}
+
+RunConfig on_grid(RunConfig c, int tensor, int pipeline, int data) {
+  c.parallel.tensor = tensor;
+  c.parallel.pipeline = pipeline;
+  c.parallel.data = data;
+  return c;
+}
+
+double weights_apart(const Tensors& a, const Tensors& b) {
+  double apart = 0, size = 0;
+  for (const auto& [name, tensor] : b) {
+    apart += std::pow(distance(a.at(name), tensor), 2);
+    size += std::pow(norm(tensor), 2);
+  }
+  return std::sqrt(apart / size);
+}
+
+void expect_as_on_the_cpu(const RunConfig& job) {
+  const Batches batches = random_batches(job, job.training.steps, 5);
+  const TrainingRecord cpu = train(on_grid(job, 1, 1, 1), batches), cuda = train(on_cuda(job), batches);
+  expect_close(cuda, cpu, "cuda against the CPU");
+  EXPECT_NEAR(cuda.evaluation / cpu.evaluation, 1.0, 1e-5);
+  EXPECT_LT(weights_apart(cuda.weights, cpu.weights), 1e-4);
+  EXPECT_EQ(cuda.planned_peak, cuda.measured_peak);
+}
+
+// bf16 rounds everything that is stored; two implementations are as far apart as each is from fp32.
+void expect_as_on_the_cpu_in_bf16(RunConfig job) {
+  const Batches batches = random_batches(job, job.training.steps, 5);
+  const TrainingRecord exact = train(job, batches);
+  job.training.precision = "bf16";
+  const TrainingRecord cpu = train(job, batches), cuda = train(on_cuda(job), batches);
+  const double of_cpu = gradient_error(cpu.first_gradients, exact.first_gradients),
+               of_cuda = gradient_error(cuda.first_gradients, exact.first_gradients);
+  EXPECT_LT(of_cuda, 1.5 * of_cpu);
+  for (size_t s = 0; s < exact.losses.size(); ++s) EXPECT_NEAR(cuda.losses[s] / exact.losses[s], 1.0, 5e-3);
+}
+
+/// The emulated library stands behind training.device: cuda.
+class EmulatedTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string library = std::string(TRIAX_BINARY_DIR) + "/lib/triax_cuda_emulated.so";
+    if (!std::filesystem::exists(library)) GTEST_SKIP() << library << " was not built";
+    setenv("TRIAX_CUDA_LIBRARY", library.c_str(), 1);
+  }
+  void TearDown() override { unsetenv("TRIAX_CUDA_LIBRARY"); }
+};
+
+/// A GPU does.
+class CudaTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("TRIAX_CUDA_LIBRARY", (std::string(TRIAX_BINARY_DIR) + "/lib/triax_cuda.so").c_str(), 1);
+    try {
+      check_backend("cuda");
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+  void TearDown() override { unsetenv("TRIAX_CUDA_LIBRARY"); }
+};
+
+TEST_F(EmulatedTraining, GPT2OnOneRank) {
+  expect_as_on_the_cpu(small_job("gpt2"));
+}
+
+TEST_F(EmulatedTraining, LlamaOnEightThreadRanks) {
+  expect_as_on_the_cpu(on_grid(small_job("llama"), 2, 2, 2));
+}
+
+TEST_F(EmulatedTraining, SequenceParallelRecomputedWithDropout) {
+  RunConfig job = on_grid(small_job("gpt2"), 2, 1, 2);
+  job.parallel.sequence_parallel = true;
+  job.training.recompute = "selective";
+  job.model.hidden_dropout = 0.1;
+  expect_as_on_the_cpu(job);
+}
+
+TEST_F(EmulatedTraining, Bf16) {
+  expect_as_on_the_cpu_in_bf16(small_job("llama"));
+}
+
+TEST_F(EmulatedTraining, WhatMustNotChangeABitDoesNot) {
+  const RunConfig job = on_cuda(on_grid(small_job("gpt2"), 1, 1, 2));
+  const Batches batches = random_batches(job, job.training.steps, 6);
+  const TrainingRecord usual = train(job, batches);
+  expect_identical(train(job, batches), usual, "the same again");
+  RunConfig other = on_grid(job, 1, 2, 2);
+  other.training.recompute = "full";
+  other.parallel.zero_stage = 0;
+  other.parallel.overlap_comm = false;
+  expect_identical(train(other, batches), usual, "another pipeline, recomputed, ZeRO 0, no overlap");
+}
+
+TEST_F(CudaTraining, GPT2OnOneRank) {
+  expect_as_on_the_cpu(small_job("gpt2"));
+}
+
+TEST_F(CudaTraining, LlamaOnEightThreadRanks) {
+  expect_as_on_the_cpu(on_grid(small_job("llama"), 2, 2, 2));
+}
+
+TEST_F(CudaTraining, Bf16) {
+  expect_as_on_the_cpu_in_bf16(small_job("llama"));
+}
+
+TEST_F(CudaTraining, IsBitIdenticalWhenRepeated) {
+  const RunConfig job = on_cuda(on_grid(small_job("gpt2"), 2, 1, 2));
+  const Batches batches = random_batches(job, job.training.steps, 6);
+  expect_identical(train(job, batches), train(job, batches), "the same again");
+}
+
+}  // namespace
+}  // namespace triax::test

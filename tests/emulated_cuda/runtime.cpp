@@ -1,0 +1,268 @@
+// The runtime's calls on memory of the host.
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "include/cuda_runtime.h"
+
+struct CUstream_st {};
+struct CUevent_st {
+  std::chrono::steady_clock::time_point when;
+};
+
+namespace {
+
+thread_local cudaError_t t_last = cudaSuccess;
+thread_local int t_device = 0;
+constexpr size_t kSharedOptin = 227 * 1024;  // of compute capability 9.0
+constexpr size_t kSharedDefault = 48 * 1024;
+constexpr size_t kTotal = size_t{80} << 30;
+
+cudaError_t failed(cudaError_t error) {
+  t_last = error;
+  return error;
+}
+
+struct Attributes {
+  std::mutex mutex;
+  std::map<const void*, size_t> shared;
+};
+Attributes& attributes() {
+  static Attributes all;
+  return all;
+}
+
+/// New memory is NaN, whichever way it is read: on a GPU nobody clears it.
+cudaError_t allocate(void** pointer, size_t bytes) {
+  *pointer = bytes ? std::aligned_alloc(512, (bytes + 511) / 512 * 512) : nullptr;
+  if (bytes && !*pointer) return failed(cudaErrorMemoryAllocation);
+  if (bytes) std::memset(*pointer, 0xFF, bytes);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+namespace emulated_cuda {
+
+cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes) {
+  const size_t threads = size_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
+      grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    return failed(cudaErrorInvalidConfiguration);
+  size_t most = kSharedDefault;
+  {
+    const std::lock_guard lock(attributes().mutex);
+    const auto found = attributes().shared.find(kernel);
+    if (found != attributes().shared.end()) most = found->second;
+  }
+  return shared_bytes > most ? failed(cudaErrorInvalidValue) : cudaSuccess;
+}
+
+}  // namespace emulated_cuda
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    default:
+      return "unknown error";
+  }
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  return cudaGetErrorString(error);
+}
+cudaError_t cudaGetLastError() {
+  const cudaError_t last = t_last;
+  t_last = cudaSuccess;
+  return last;
+}
+cudaError_t cudaPeekAtLastError() {
+  return t_last;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device != 0) return failed(cudaErrorInvalidDevice);
+  t_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = t_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDeviceFlags(unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return failed(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "emulated");
+  properties->totalGlobalMem = kTotal;
+  properties->sharedMemPerBlock = kSharedDefault;
+  properties->sharedMemPerBlockOptin = kSharedOptin;
+  properties->sharedMemPerMultiprocessor = 228 * 1024;
+  properties->major = 9;
+  properties->multiProcessorCount = 4;
+  properties->l2CacheSize = 1 << 20;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device != 0) return failed(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = 4;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(kSharedOptin);
+      return cudaSuccess;
+  }
+  return failed(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  return allocate(pointer, bytes);
+}
+cudaError_t cudaFree(void* pointer) {
+  std::free(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
+  return allocate(pointer, bytes);
+}
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  return allocate(pointer, bytes);
+}
+cudaError_t cudaFreeHost(void* pointer) {
+  std::free(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void*, size_t, unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void*) {
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = kTotal;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  if (bytes) std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
+  for (size_t row = 0; row < height; ++row)
+    cudaMemcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+               width, kind);
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  if (bytes) std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  return cudaMemset(to, value, bytes);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+  function(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  event->when = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t) {
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || static_cast<size_t>(value) > kSharedOptin) return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(attributes().mutex);
+  attributes().shared[function] = static_cast<size_t>(value);
+  return cudaSuccess;
+}
