@@ -144,6 +144,19 @@ TEST_F(LaunchRunTest, ABatchScriptIsForAsManyRanksAsItsNodesTake) {
   EXPECT_TRUE(said("are for ranks that mpirun starts")) << output("run");
 }
 
+// In place of srun stands a program that ends well.
+TEST_F(LaunchRunTest, AnElasticJobSaysThatItsAllocationIsSmaller) {
+  fs::create_directories(dir_ / "bin");
+  fs::create_symlink("/bin/true", dir_ / "bin/srun");
+  program_ = "env SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=1 SLURM_NTASKS=1 PATH=" +
+             (dir_ / "bin").string() + ":$PATH " + program_;
+  start("run", "--elastic");
+  EXPECT_EQ(finish(), 0) << output("run");
+  EXPECT_TRUE(
+      said("the allocation is smaller; going on with data degree 1 instead of 2 (1 instead of 2 ranks"))
+      << output("run");
+}
+
 TEST_F(LaunchRunTest, VerboseReachesTheRanks) {
   start("run", "-v --dry-run");
   EXPECT_EQ(finish(), 0);
