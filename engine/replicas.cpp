@@ -261,7 +261,7 @@ std::string Comparison::tell(const std::vector<Json>& ranks, Json& first) const 
     names.push_back(words[f.tensor.kind] + specs[static_cast<size_t>(f.tensor.order)].name);
   // The groups that ask whether all agree are those whose copies are compared here.
   check(!found.empty(), "replicas differ, but all copies of every tensor are equal");
-  const std::string text = tell_sides(found[0], names[0], ranks, first);
+  std::string text = tell_sides(found[0], names[0], ranks, first);
   constexpr size_t shown = 6;
   const size_t more = names.size() - 1, told = std::min(more, shown);
   const auto begin = names.begin() + 1;
