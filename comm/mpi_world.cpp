@@ -13,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "comm/launched.h"
+#include "core/error.h"
 
 namespace triax {
 namespace {
@@ -43,6 +44,25 @@ std::optional<LaunchedRank> told_by(const Launcher& launcher) {
   if (!rank || !size || *size < 1 || *rank >= *size) return std::nullopt;
   const auto local = [](const char* variable) { return variable ? number_in(variable).value_or(-1) : -1; };
   return LaunchedRank{launcher.name, *rank, *size, local(launcher.local_rank), local(launcher.local_size)};
+}
+
+// What a launcher tells without the number of its processes (PMIx itself has no variable for it) leaves the
+// program no way to see what it is one of: as threads, each process would do the whole job.
+void refuse_rank_without_size() {
+  if (std::getenv("SLURM_STEP_ID")) return;  // Slurm tells, and a step of one task is no MPI job
+  for (const Launcher& launcher : {hydra, pmix}) {
+    const char *rank = std::getenv(launcher.rank), *size = std::getenv(launcher.size);
+    if (!rank || !*rank) continue;
+    fail_usage(
+        "{}={} is set, as for a process of an MPI job, but {}: how many processes there are is not known "
+        "(known: Open MPI's and MPICH's mpirun, srun). Start it by one of them (mpirun -n N, srun "
+        "--mpi=pmix), "
+        "or set {} to the number of processes; in a process that no launcher has started, unset {}",
+        launcher.rank, rank,
+        size && *size ? fmt::format("not as rank of {}={}", launcher.size, size)
+                      : fmt::format("{} is not", launcher.size),
+        launcher.size, launcher.rank);
+  }
 }
 
 // How many processes the parent of this one has started that live: whichever of its threads did.
@@ -81,7 +101,10 @@ std::optional<LaunchedRank> launched_rank() {
 
 bool started_by_mpi(int* rank, int* size) {
   const std::optional<LaunchedRank> told = launched_rank();
-  if (!told) return false;
+  if (!told) {
+    refuse_rank_without_size();
+    return false;
+  }
   if (rank) *rank = told->rank;
   if (size) *size = told->size;
   return true;
