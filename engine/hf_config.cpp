@@ -74,7 +74,12 @@ class Reader {
 
   void take(const std::string& key, const json& value) {
     const HfKey* known = find(key);
-    if (!known) return problem("{}: {}: a key that Triax does not know for {}", key, value.dump(), family_);
+    if (!known)
+      return problem(
+          "{}: {}: a key that Triax does not know for {}; if it changes nothing that the model computes, "
+          "take "
+          "it out of config.json (docs/huggingface.md lists the keys that are known)",
+          key, value.dump(), family_);
     if (known->use == HfUse::restricted) return restrict(*known, value);
     if (known->use == HfUse::training && value.is_number() && value.get<double>() != 0)
       out_.notes.push_back(fmt::format("{}: {} says how the model was trained; {}", key, value.dump(),

@@ -196,6 +196,52 @@ TEST(HuggingFace, AKeyOfConfigJsonIsComputedOrRefusedByName) {
   expect_said(refused(head), "GPT2ForSequenceClassification");
 }
 
+// What the files of published models say besides the shape: none of it changes what is computed.
+TEST(HuggingFace, WhatPublishedModelsSayBesidesIsTaken) {
+  const json gpt2{{"n_ctx", 16},
+                  {"output_past", true},  // gpt2-xl
+                  {"n_special", 0},       // gpt2-medium
+                  {"predict_special_tokens", true},
+                  {"_num_labels", 1},  // distilgpt2
+                  {"id2label", {{"0", "LABEL_0"}}},
+                  {"label2id", {{"LABEL_0", 0}}},
+                  {"summary_activation", nullptr},
+                  {"summary_first_dropout", 0.1},
+                  {"summary_proj_to_labels", true},
+                  {"summary_type", "cls_index"},
+                  {"summary_use_proj", true},
+                  {"gradient_checkpointing", false},
+                  {"task_specific_params", {{"text-generation", {{"do_sample", true}, {"max_length", 50}}}}}};
+  const json llama{{"max_sequence_length", 32},  // LLaMA
+                   {"pretraining_tp", 1},       {"attention_bias", false},
+                   {"mlp_bias", false},         {"head_dim", 6},
+                   {"rope_scaling", nullptr},   {"_commit_hash", "4e20"},
+                   {"is_llama_config", true},  // SmolLM
+                   {"rope_interleaved", false}, {"transformers.js_config", {{"dtype", "q4"}}}};
+  const json qwen2{{"use_mrope", false},  // Qwen2.5
+                   {"use_sliding_window", false}, {"sliding_window", 32768}, {"max_window_layers", 24},
+                   {"attention_dropout", 0.0},    {"rope_scaling", nullptr}};
+  const json five{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}},  // transformers 5
+                  {"layer_types", {"full_attention", "full_attention"}},
+                  {"dtype", "float32"},
+                  {"pad_token_id", nullptr}};
+  for (const auto& [model, besides] :
+       {std::pair{hf_gpt2(), gpt2}, std::pair{hf_llama("llama", false), llama},
+        std::pair{hf_llama("qwen2", true), qwen2}, std::pair{hf_llama("qwen2", true), five}}) {
+    json config = model.config;
+    config.update(besides);
+    config.update(json{{"_name_or_path", "x"}, {"transformers_version", "4.40.1"}, {"use_cache", true}});
+    EXPECT_EQ(error_of([&] {
+                EXPECT_EQ(parse_hf_config(config, "").model, parse_hf_config(model.config, "").model);
+              }),
+              "");
+  }
+  json strange = hf_gpt2().config;
+  strange["sandwich_norm"] = true;
+  expect_said(error_of([&] { parse_hf_config(strange, "config.json"); }),
+              "if it changes nothing that the model computes, take it out of config.json");
+}
+
 TEST(HuggingFace, BothFormsOfRopeMeanTheSame) {
   json four = hf_llama("llama", false).config, five = four;
   four["rope_scaling"] = llama3_scaling();
