@@ -239,7 +239,7 @@ TEST(HuggingFace, WhatPublishedModelsSayBesidesIsTaken) {
   json strange = hf_gpt2().config;
   strange["sandwich_norm"] = true;
   expect_said(error_of([&] { parse_hf_config(strange, "config.json"); }),
-              "if it changes nothing that the model computes, take it out of config.json");
+              "can be taken out of config.json; docs/huggingface.md lists the known ones");
 }
 
 TEST(HuggingFace, BothFormsOfRopeMeanTheSame) {
