@@ -7,10 +7,12 @@
 #include "checkpoint/writer.h"
 #include "core/config_tree.h"
 #include "data/tokenizer.h"
+#include "engine/hf_config.h"
 #include "engine/job.h"
 #include "engine/legal.h"
 #include "engine/model_from.h"
 #include "engine/new_folder.h"
+#include "engine/open_model.h"
 #include "engine/pretrained.h"
 #include "model/gpt.h"
 
@@ -30,8 +32,9 @@ std::string tokenizer_in(const fs::path& folder) {
   }
 }
 
-// A job of one rank around the model. What a model's folder does not say is as short as can be, and not
-// compared when a job starts from the checkpoint (engine/restore.cpp).
+// A job of one rank around the model. What a model's folder does not say is as short as can be, but for the
+// window of an evaluation, which is that of the folder itself; it is not compared when a job starts from the
+// checkpoint (engine/restore.cpp).
 RunConfig job_around(const fs::path& folder, const std::vector<std::string>& sets) {
   FieldReport report;
   ConfigNode root = ConfigNode::map(), model = ConfigNode::map(), data = ConfigNode::map();
@@ -41,9 +44,11 @@ RunConfig job_around(const fs::path& folder, const std::vector<std::string>& set
   root.put("name", ConfigNode::scalar(folder.filename().string(), true));
   root.put("model", std::move(model));
   root.put("data", std::move(data));
-  for (const char* set :
-       {"training={steps: 1, global_batch_size: 1, micro_batch_size: 1, sequence_length: 1}",
-        "parallel={tensor: 1, pipeline: 1, data: 1}"})
+  const std::string window =
+      fmt::format("training.sequence_length={}", usual_window(read_hf_config(folder).model));
+  for (const std::string& set :
+       {std::string("training={steps: 1, global_batch_size: 1, micro_batch_size: 1}"), window,
+        std::string("parallel={tensor: 1, pipeline: 1, data: 1}")})
     set_value(root, set, report.problems);
   for (const std::string& set : sets) set_value(root, set, report.problems);
   RunConfig config;

@@ -31,16 +31,11 @@ CheckpointInfo newest_checkpoint(const std::string& path) {
       path, looked.empty() ? "" : "; looked in", looked);
 }
 
-// The longest windows that an evaluation takes by itself: what a long model remembers would be paid for by
-// each.
-constexpr int64_t usual_window = 1024;
-
 ModelSource pretrained_source(const std::string& path) {
   ModelSource source;
   source.folder = path;
   source.config.model = PretrainedFolder(path).model();
-  source.config.training.sequence_length =
-      std::min(source.config.model.max_position_embeddings, usual_window);
+  source.config.training.sequence_length = usual_window(source.config.model);
   source.config.training.micro_batch_size = 1;
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (fs::exists(fs::path(path) / name)) {
@@ -96,6 +91,11 @@ void resolve_grid(ParallelConfig& p, const std::vector<std::string>& sets, int a
 }
 
 }  // namespace
+
+int64_t usual_window(const ModelConfig& model) {
+  constexpr int64_t longest = 1024;
+  return std::min(model.max_position_embeddings, longest);
+}
 
 std::string tokenizer_for(const ModelSource& source, const RunConfig& config, const std::string& wanted) {
   if (!wanted.empty()) return wanted;

@@ -26,6 +26,10 @@ struct ModelSource {
 /// that Triax does not compute.
 ModelSource open_model(const std::string& path);
 
+/// The window in which a model is evaluated that no job has trained, in tokens: all that it remembers, yet
+/// no more than 1024, since each token of a longer one would be paid for.
+int64_t usual_window(const ModelConfig& model);
+
 /// The tokenizer for a text that `source` is given: `wanted` where it is not empty, else the one of `config`.
 /// Usage error for a folder of Hugging Face that has none: its tokens are hardly bytes.
 std::string tokenizer_for(const ModelSource& source, const RunConfig& config, const std::string& wanted);

@@ -8,6 +8,7 @@
 #include "engine/hf_export.h"
 #include "engine/hf_import.h"
 #include "engine/job.h"
+#include "engine/open_model.h"
 #include "engine/pretrained.h"
 #include "hf_models.h"
 #include "model/gpt.h"
@@ -348,6 +349,24 @@ TEST(HuggingFace, SizesOfFiles) {
   EXPECT_EQ(parse_size("123456789012"), 123456789012);
   for (const char* wrong : {"", "GB", "0", "5 GB", "5gb", "1.5GB", "-1"})
     expect_said(error_of([&] { parse_size(wrong); }), "is no size of a file");
+}
+
+TEST(HuggingFace, AnImportIsEvaluatedInTheFoldersWindows) {
+  const ScratchFolder folder;
+  HfModel longer = hf_llama("llama", false);
+  longer.config["max_position_embeddings"] = 4096;
+  const auto window = [](const fs::path& path) {
+    return inference_config(open_model(path.string()), {}, {}).training.sequence_length;
+  };
+  for (const auto& [name, model, tokens] : {std::tuple{"short", hf_gpt2(), 16}, {"long", longer, 1024}}) {
+    const fs::path in = folder.path() / name, imported = folder.path() / (std::string(name) + "-triax");
+    model.write(in);
+    import_hf(in, imported, {}, false);
+    EXPECT_EQ(window(in), tokens);
+    EXPECT_EQ(window(imported), tokens);
+    import_hf(in, imported, {"training.sequence_length=8"}, true);
+    EXPECT_EQ(window(imported), 8);
+  }
 }
 
 TEST(HuggingFace, TheDocumentedTableIsTheProgramsOwn) {
