@@ -22,13 +22,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where transformers would find the model's tokenizer; bytes, the default, without one that Triax reads.
-std::string tokenizer_in(const fs::path& folder) {
+// Why the model that is imported can't be given text; empty when it can.
+std::string tokenizer_note(const std::string& tokenizer) {
   try {
-    open_tokenizer(folder.string());
-    return folder.string();
-  } catch (const Error&) {
-    return "bytes";
+    open_tokenizer(tokenizer);
+    return "";
+  } catch (const Error& error) {
+    return fmt::format(
+        "the checkpoint has no tokenizer that Triax reads ({}); `triax generate` and `triax evaluate` take "
+        "text for it with --tokenizer alone, else tokens",
+        error.what());
   }
 }
 
@@ -40,7 +43,8 @@ RunConfig job_around(const fs::path& folder, const std::vector<std::string>& set
   ConfigNode root = ConfigNode::map(), model = ConfigNode::map(), data = ConfigNode::map();
   model.put("from", ConfigNode::scalar(folder.string(), true));
   data.put("train", ConfigNode::list());
-  data.put("tokenizer", ConfigNode::scalar(tokenizer_in(folder), true));
+  // Also where there is none that Triax reads: the default would make bytes of the model's tokens.
+  data.put("tokenizer", ConfigNode::scalar(folder.string(), true));
   root.put("name", ConfigNode::scalar(folder.filename().string(), true));
   root.put("model", std::move(model));
   root.put("data", std::move(data));
@@ -119,7 +123,10 @@ HfImport import_hf(const fs::path& folder, const fs::path& out, const std::vecto
   fs::remove(saved.folder);
   fs::remove(target.path() / "latest");
   target.commit();
-  return {out, static_cast<int64_t>(pieces.list().size()), saved.bytes, pretrained.notes()};
+  HfImport done{out, static_cast<int64_t>(pieces.list().size()), saved.bytes, pretrained.notes()};
+  if (std::string note = tokenizer_note(config.data.tokenizer); !note.empty())
+    done.notes.push_back(std::move(note));
+  return done;
 }
 
 }  // namespace triax

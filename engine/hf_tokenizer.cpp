@@ -10,6 +10,7 @@
 #include "checkpoint/file_io.h"
 #include "core/error.h"
 #include "data/tokenizer.h"
+#include "engine/job_data.h"
 
 namespace triax {
 
@@ -101,18 +102,6 @@ void describe(const RunConfig& job, const Tokenizer& tokenizer, bool bytes, HfTo
     config["eos_token"] =
         bytes ? std::string(end_word) : tokenizer.decode(std::span<const int32_t>(&*out.end_of_text, 1));
   out.files["tokenizer_config.json"] = config.dump(2) + "\n";
-}
-
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-// Whether the job's data say that its tokens are bytes: the tokenizer is that one also where nobody chose it.
-bool trained_on_text(const RunConfig& job) {
-  const auto is_text = [](const DataSource& source) {
-    return ends_with(source.path, ".txt") || ends_with(source.path, ".jsonl");
-  };
-  return !job.data.train.empty() && std::all_of(job.data.train.begin(), job.data.train.end(), is_text);
 }
 
 }  // namespace

@@ -369,6 +369,71 @@ TEST(HuggingFace, AnImportIsEvaluatedInTheFoldersWindows) {
   }
 }
 
+// SentencePiece's tokenizer, converted: of a kind that Triax does not read.
+constexpr const char* converted = R"({
+  "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend"}, {"type": "Replace"}]},
+  "model": {"type": "BPE", "byte_fallback": true, "vocab": {}, "merges": []}})";
+const std::string tokenizers = TRIAX_SOURCE_DIR "/tests/golden/tokenizers/";
+
+// Which tokenizer a model is given text with; or why none.
+std::string tokenizer_of(const ModelSource& source, const std::string& wanted = "") {
+  std::string name;
+  const std::string why = error_of([&] {
+    const auto files = tokenizer_for(source, inference_config(source, {}, {}), wanted)->files();
+    name = files.empty() ? "bytes" : fs::path(files.front()).filename().string();
+  });
+  return why.empty() ? name : why;
+}
+
+TEST(HuggingFace, AnImportSaysThatItsTokenizerIsNotReadAndTakesNoTextWithoutOne) {
+  const ScratchFolder folder;
+  HfModel model = hf_gpt2();
+  model.config["resid_pdrop"] = 0;
+  model.config["vocab_size"] = 257;
+  model.tensors[0].shape = {257, 24};
+  const fs::path in = folder.path() / "in", imported = folder.path() / "triax";
+  model.write(in);
+  const auto notes = [&](const std::vector<std::string>& sets = {}) {
+    std::string all;
+    for (const std::string& note : import_hf(in, imported, sets, fs::exists(imported)).notes) all += note;
+    return all;
+  };
+  expect_said(notes(), "neither a tokenizer.json nor a tokenizer.model");
+  expect_said(tokenizer_of(open_model(imported)), "--tokenizer FILE");
+  EXPECT_EQ(notes({"data.tokenizer=bytes"}), "");
+  EXPECT_EQ(tokenizer_of(open_model(imported)), "bytes");
+  write_content(in / "tokenizer.json", converted);
+  expect_said(notes(), "normalizer Sequence is not supported");
+  expect_said(notes(), "--tokenizer");
+  expect_said(tokenizer_of(open_model(imported)), "normalizer Sequence is not supported");
+  expect_said(tokenizer_of(open_model(imported)), "--tokenizer FILE");
+  EXPECT_EQ(tokenizer_of(open_model(imported), "bytes"), "bytes");
+  write_content(in / "tokenizer.json", content_of(tokenizers + "gpt2.json"));
+  EXPECT_EQ(notes(), "");
+  EXPECT_EQ(tokenizer_of(open_model(imported)), "tokenizer.json");
+}
+
+TEST(HuggingFace, TokensOfAnUnknownTokenizerAreNotTakenForBytes) {
+  ModelSource source;
+  source.checkpoint.emplace();
+  source.config.model = parse_hf_config(hf_gpt2().config, "").model;
+  source.config.training.sequence_length = 8;
+  const auto trained_on = [&](const char* file, int64_t vocabulary) {
+    source.config.data.train.assign(1, {});
+    source.config.data.train[0].path = file;
+    source.config.model.vocab_size = vocabulary;
+    return tokenizer_of(source);
+  };
+  EXPECT_EQ(trained_on("a.txt", 1000), "bytes");
+  EXPECT_EQ(trained_on("a.bin", 257), "bytes");
+  EXPECT_EQ(trained_on("a.bin", 512), "bytes");
+  for (const int64_t vocabulary : {61, 1000}) {
+    expect_said(trained_on("a.bin", vocabulary), "does not say whose tokens");
+    expect_said(trained_on("a.bin", vocabulary), "--tokenizer FILE");
+    EXPECT_EQ(tokenizer_of(source, "bytes"), "bytes");
+  }
+}
+
 TEST(HuggingFace, TheDocumentedTableIsTheProgramsOwn) {
   expect_said(content_of(TRIAX_SOURCE_DIR "/docs/huggingface.md"), hf_key_table());
 }
