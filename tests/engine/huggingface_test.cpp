@@ -5,6 +5,7 @@
 #include "checkpoint/safetensors_folder.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/tensor_reader.h"
+#include "data/sentencepiece_tokenizer.h"
 #include "engine/hf_export.h"
 #include "engine/hf_import.h"
 #include "engine/job.h"
@@ -432,6 +433,34 @@ TEST(HuggingFace, TokensOfAnUnknownTokenizerAreNotTakenForBytes) {
     expect_said(trained_on("a.bin", vocabulary), "--tokenizer FILE");
     EXPECT_EQ(tokenizer_of(source, "bytes"), "bytes");
   }
+}
+
+TEST(HuggingFace, AFolderWithTwoFormsOfATokenizerIsReadByTheOneThatIsUnderstood) {
+  const ScratchFolder folder;
+  const std::string path = folder.path().string();
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "the quick brown fox " + std::to_string(i * i) + " jumps\n";
+  write_content(folder.path() / "text.txt", text);
+  SentencePieceTraining training;
+  training.inputs = {path + "/text.txt"};
+  training.output = path + "/tokenizer.model";
+  training.vocab_size = 320;
+  train_sentencepiece(training);
+  const auto opened = [&] {
+    std::string name;
+    const std::string why =
+        error_of([&] { name = fs::path(open_tokenizer(path)->files().front()).filename().string(); });
+    return why.empty() ? name : why;
+  };
+  write_content(folder.path() / "tokenizer.json", converted);
+  EXPECT_EQ(opened(), "tokenizer.model");
+  write_content(folder.path() / "tokenizer.json", std::string(converted).substr(0, 90));
+  expect_said(opened(), "damaged or cut off");
+  write_content(folder.path() / "tokenizer.json", content_of(tokenizers + "gpt2.json"));
+  EXPECT_EQ(opened(), "tokenizer.json");
+  write_content(folder.path() / "tokenizer.json", converted);
+  fs::remove(training.output);
+  expect_said(opened(), "normalizer Sequence is not supported");
 }
 
 TEST(HuggingFace, TheDocumentedTableIsTheProgramsOwn) {
