@@ -81,8 +81,11 @@ constexpr const char* companions[] = {
 void copy_files(const Tokenizer& tokenizer, HfTokenizer& out) {
   for (const std::string& path : tokenizer.files()) {
     const fs::path file(path);
-    // Only one name is looked for, whatever the model was called.
-    const std::string name = file.extension() == ".model" ? "tokenizer.model" : file.filename().string();
+    // Only these names are looked for, whatever the tokenizer was called; the first file is the tokenizer.
+    const bool first = path == tokenizer.files().front();
+    const std::string name = file.extension() == ".model" ? "tokenizer.model"
+                             : first                      ? "tokenizer.json"
+                                                          : file.filename().string();
     out.files[name] = read_file(file);
     std::error_code none;
     for (const char* companion : companions)

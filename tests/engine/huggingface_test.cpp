@@ -8,6 +8,7 @@
 #include "data/sentencepiece_tokenizer.h"
 #include "engine/hf_export.h"
 #include "engine/hf_import.h"
+#include "engine/hf_tokenizer.h"
 #include "engine/job.h"
 #include "engine/open_model.h"
 #include "engine/pretrained.h"
@@ -433,6 +434,18 @@ TEST(HuggingFace, TokensOfAnUnknownTokenizerAreNotTakenForBytes) {
     expect_said(trained_on("a.bin", vocabulary), "--tokenizer FILE");
     EXPECT_EQ(tokenizer_of(source, "bytes"), "bytes");
   }
+}
+
+TEST(HuggingFace, ATokenizerIsExportedByTheNameThatIsLookedFor) {
+  const ScratchFolder folder;
+  RunConfig job;
+  job.model.vocab_size = 1 << 20;
+  job.data.tokenizer = tokenizers + "gpt2.json";
+  const HfTokenizer exported = hf_tokenizer(job);
+  EXPECT_EQ(exported.files.count("gpt2.json"), 0u);
+  for (const auto& [name, text] : exported.files) write_content(folder.path() / name, text);
+  EXPECT_EQ(open_tokenizer(folder.path().string())->fingerprint(),
+            open_tokenizer(job.data.tokenizer)->fingerprint());
 }
 
 TEST(HuggingFace, AFolderWithTwoFormsOfATokenizerIsReadByTheOneThatIsUnderstood) {
