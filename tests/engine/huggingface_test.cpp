@@ -442,10 +442,30 @@ TEST(HuggingFace, ATokenizerIsExportedByTheNameThatIsLookedFor) {
   job.model.vocab_size = 1 << 20;
   job.data.tokenizer = tokenizers + "gpt2.json";
   const HfTokenizer exported = hf_tokenizer(job);
+  EXPECT_TRUE(exported.notes.empty());
   EXPECT_EQ(exported.files.count("gpt2.json"), 0u);
   for (const auto& [name, text] : exported.files) write_content(folder.path() / name, text);
   EXPECT_EQ(open_tokenizer(folder.path().string())->fingerprint(),
             open_tokenizer(job.data.tokenizer)->fingerprint());
+}
+
+// transformers makes Qwen2's own tokenizer for that architecture, whatever the folder holds.
+TEST(HuggingFace, AnExportSaysWhereQwensTokenizerIsAnother) {
+  RunConfig job;
+  job.model.vocab_size = 1 << 20;
+  job.data.train.assign(1, {});
+  job.data.train[0].path = "a.txt";
+  for (const bool qwen : {false, true}) {
+    job.model.qkv_bias = qwen;
+    for (const std::string& tokenizer : {std::string("bytes"), tokenizers + "gpt2.json",
+                                         tokenizers + "llama3.json", tokenizers + "qwen2.json"}) {
+      job.data.tokenizer = tokenizer;
+      const HfTokenizer exported = hf_tokenizer(job);
+      const bool another = qwen && tokenizer != tokenizers + "qwen2.json";
+      ASSERT_EQ(exported.notes.size(), another ? 1u : 0u) << tokenizer;
+      if (another) expect_said(exported.notes[0], "with PreTrainedTokenizerFast.from_pretrained(DIR)");
+    }
+  }
 }
 
 TEST(HuggingFace, AFolderWithTwoFormsOfATokenizerIsReadByTheOneThatIsUnderstood) {
