@@ -69,10 +69,10 @@ void refuse_rank_without_size() {
 int siblings() {
   namespace fs = std::filesystem;
   int count = 0;
-  std::error_code gone;
-  for (const fs::path& thread :
-       fs::directory_iterator(fs::path("/proc") / std::to_string(getppid()) / "task", gone)) {
-    std::ifstream children(thread / "children");
+  std::error_code gone;  // the parent may end meanwhile
+  fs::directory_iterator thread(fs::path("/proc") / std::to_string(getppid()) / "task", gone);
+  for (; !gone && thread != fs::directory_iterator(); thread.increment(gone)) {
+    std::ifstream children(thread->path() / "children");
     for (int pid; children >> pid;) ++count;
   }
   return count;
