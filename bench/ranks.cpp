@@ -22,13 +22,18 @@ void run_bench_ranks(int ranks, const std::function<void(Communicator& world)>& 
   }
   if (ranks && ranks != launched)
     fail_usage("--ranks {}, but the launcher started {} processes; leave --ranks out", ranks, launched);
+  run_bench_processes([&](MpiWorld&, Communicator& world) { body(world); });
+}
+
+void run_bench_processes(const std::function<void(MpiWorld& mpi, Communicator& world)>& body) {
   const std::unique_ptr<MpiWorld> mpi = make_mpi_world({});
   const std::unique_ptr<Communicator> world = mpi->communicator();
   try {
-    body(*world);
+    body(*mpi, *world);
   } catch (const std::exception& error) {
-    std::fputs(fmt::format("triax: error: rank {}: {}\n", rank, error.what()).c_str(), stderr);
-    mpi->abort(1);
+    std::fputs(fmt::format("triax: error: rank {}: {}\n", world->rank(), error.what()).c_str(), stderr);
+    const auto* known = dynamic_cast<const Error*>(&error);
+    mpi->abort(known && known->kind() == ErrorKind::usage ? 2 : 1);
   }
 }
 

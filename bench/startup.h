@@ -8,7 +8,8 @@
 namespace triax {
 
 struct StartupOptions {
-  std::vector<int> ranks{1, 2, 4, 8, 16, 32, 64};
+  std::vector<int> ranks;  ///< threads; empty: 1 to 64. Not for processes, whose number the launcher gives
+  std::string beside;      ///< a file with what --json printed for other numbers of ranks; empty: none
   bool json = false;
 };
 
@@ -24,10 +25,12 @@ struct StartupPhase {
 /// The fit of one phase. With one number of ranks all of it is fixed.
 void fit(StartupPhase& phase, const std::vector<int>& ranks);
 
-/// Starts a tiny job on each number of ranks, which are threads of this process, up to the end of its first
-/// step, and prints what the phases of the start took, a line fitted through each, and what would dominate at
-/// 10,000 ranks. Ranks that share cores also share the time of the work that each does for itself: the fit
-/// is that of this machine.
+/// Starts a tiny job, up to the end of its first step, and prints what the phases of the start took, a line
+/// fitted through each, and what would dominate at 10,000 ranks. The ranks are threads of this process, in
+/// several numbers, one after the other; or, in a process of mpirun or srun, the launcher's processes, of
+/// which there is one number: then `beside` has the others. Only with processes the launcher's and MPI's
+/// start are part of it, and the output says so. Ranks that share cores also share the time of the work that
+/// each does for itself: the fit is that of this machine.
 void bench_startup(std::ostream& out, const StartupOptions& options);
 
 }  // namespace triax

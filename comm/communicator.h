@@ -204,8 +204,8 @@ struct MpiWorld {
   /// Ends all processes of the job, this one included.
   [[noreturn]] virtual void abort(int status) = 0;
 };
-/// True when the environment is that of a process started by mpirun or srun with MPI; the launcher's size and
-/// rank in *size, *rank. A batch script of Slurm, and a step of one task, are no MPI job.
+/// True for a process of mpirun or srun with MPI, with its *rank and *size; not for Slurm's batch script or
+/// step of one task. Throws Error(usage) where PMI_RANK or PMIX_RANK is set, but nothing tells the size.
 bool started_by_mpi(int* rank, int* size);
 std::unique_ptr<MpiWorld> make_mpi_world(const CommOptions& options);
 

@@ -11,7 +11,8 @@ struct LaunchedRank {
   int local_rank = -1, local_size = -1;  ///< among the ranks of its host; -1: the launcher does not tell
 };
 
-/// None for a process that no such launcher has started: a batch script of Slurm, or a step of one task.
+/// None for a process that no such launcher has started: a batch script of Slurm, or a step of one task; also
+/// where a launcher does not tell its number of processes (started_by_mpi() refuses that).
 std::optional<LaunchedRank> launched_rank();
 
 /// For a process of a launcher that ends without having started MPI: returns when the launcher has started

@@ -12,6 +12,7 @@
 
 #include "comm/communicator.h"
 #include "comm/launched.h"
+#include "core/error.h"
 #include "core/library.h"
 
 namespace triax {
@@ -45,14 +46,33 @@ std::optional<LaunchedRank> told_by(const Launcher& launcher) {
   return LaunchedRank{launcher.name, *rank, *size, local(launcher.local_rank), local(launcher.local_size)};
 }
 
+// What a launcher tells without the number of its processes (PMIx itself has no variable for it) leaves the
+// program no way to see what it is one of: as threads, each process would do the whole job.
+void refuse_rank_without_size() {
+  if (std::getenv("SLURM_STEP_ID")) return;  // Slurm tells, and a step of one task is no MPI job
+  for (const Launcher& launcher : {hydra, pmix}) {
+    const char *rank = std::getenv(launcher.rank), *size = std::getenv(launcher.size);
+    if (!rank || !*rank) continue;
+    fail_usage(
+        "{}={} is set, as for a process of an MPI job, but {}: how many processes there are is not known "
+        "(known: Open MPI's and MPICH's mpirun, srun). Start it by one of them (mpirun -n N, srun "
+        "--mpi=pmix), "
+        "or set {} to the number of processes; in a process that no launcher has started, unset {}",
+        launcher.rank, rank,
+        size && *size ? fmt::format("not as rank of {}={}", launcher.size, size)
+                      : fmt::format("{} is not", launcher.size),
+        launcher.size, launcher.rank);
+  }
+}
+
 // How many processes the parent of this one has started that live: whichever of its threads did.
 int siblings() {
   namespace fs = std::filesystem;
   int count = 0;
-  std::error_code gone;
-  for (const fs::path& thread :
-       fs::directory_iterator(fs::path("/proc") / std::to_string(getppid()) / "task", gone)) {
-    std::ifstream children(thread / "children");
+  std::error_code gone;  // the parent may end meanwhile
+  fs::directory_iterator thread(fs::path("/proc") / std::to_string(getppid()) / "task", gone);
+  for (; !gone && thread != fs::directory_iterator(); thread.increment(gone)) {
+    std::ifstream children(thread->path() / "children");
     for (int pid; children >> pid;) ++count;
   }
   return count;
@@ -81,7 +101,10 @@ std::optional<LaunchedRank> launched_rank() {
 
 bool started_by_mpi(int* rank, int* size) {
   const std::optional<LaunchedRank> told = launched_rank();
-  if (!told) return false;
+  if (!told) {
+    refuse_rank_without_size();
+    return false;
+  }
   if (rank) *rank = told->rank;
   if (size) *size = told->size;
   return true;

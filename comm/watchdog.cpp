@@ -130,17 +130,27 @@ bool Watchdog::look() {
     if (exists(folder.path("end"))) return follow_end(folder);
     if (exists(folder.path("inquiry", inquiry_ + 1))) return answer(folder);
   }
-  return !overdue() || inquire(folder);
+  // One reading for both: a process that is suspended after it sees no wait grow by that.
+  const auto now = Clock::now();
+  notice_suspension(now);
+  return !overdue(now) || inquire(folder);
 }
 
-bool Watchdog::overdue() const {
+// Only a gap that matters beside the limit: a thread that a loaded machine runs late must not put off the
+// end of a job that hangs. What questions and answers take counts as a gap, too: waits count anew after them
+// anyway.
+void Watchdog::notice_suspension(Clock::time_point now) {
+  if (now - looked_at_ > period_ + options_.limit / 4) counts_from_ = now;
+  looked_at_ = now;
+}
+
+bool Watchdog::overdue(Clock::time_point now) const {
   if (options_.limit == 0ms) return false;
   const std::lock_guard lock(mutex_);
-  const auto now = Clock::now();
   return std::any_of(seats_.begin(), seats_.end(), [&](const auto& seat) {
     const int64_t since = seat.second.recorder->position().inside_since;
     if (since == 0 || seat.second.ended) return false;
-    return now - std::max(Clock::time_point(Clock::duration(since)), asked_at_) > options_.limit;
+    return now - std::max(Clock::time_point(Clock::duration(since)), counts_from_) > options_.limit;
   });
 }
 
@@ -209,7 +219,7 @@ bool Watchdog::inquire(const Folder& folder) {
   }
   ++inquiry_;
   const std::vector<RankRecord> records = gather(folder, tell(folder));
-  asked_at_ = Clock::now();
+  counts_from_ = Clock::now();
   const HangReport report = explain_hang(records);
   const double limit = std::chrono::duration<double>(options_.limit).count();
   const bool moved = report.wait_seconds < limit;
@@ -231,7 +241,7 @@ bool Watchdog::answer(const Folder& folder) {
   for (const auto deadline = Clock::now() + patience(); Clock::now() < deadline;) {
     if (exists(folder.path("end"))) return follow_end(folder);
     if (exists(folder.path("patience", inquiry_))) {
-      asked_at_ = Clock::now();
+      counts_from_ = Clock::now();
       return true;
     }
     if (!pause(20ms)) return true;

@@ -47,6 +47,10 @@ struct WatchdogOptions {
 /// where they are, writes what each one says into the run's folder (rank_record.h), tells on the console
 /// which rank is missing from which operation, and ends the job.
 ///
+/// Waits count while the watchdog itself runs. When it finds that it has not for more than a quarter of the
+/// limit, its process was suspended (SIGSTOP, a frozen container, a debugger), and most likely all of the
+/// job was: waits count anew. A rank that alone is suspended is found by the watchdogs of the others.
+///
 /// Processes reach each other through files in the run's folder, which they share anyway: messages are what
 /// does not work. Names carry the start's `run`, so that nothing of an earlier start is taken for an answer:
 ///   .inquiry-<run>-<n>  made by the one that asks first; everyone then writes its record number n
@@ -86,12 +90,13 @@ class Watchdog {
   void run();
   // These end with false when the job has been ended.
   bool look();
+  void notice_suspension(Clock::time_point now);
   bool inquire(const Folder& folder);
   bool answer(const Folder& folder);
   bool follow_end(const Folder& folder);
   bool end_job(const Folder& folder, const std::vector<RankRecord>& records);
 
-  bool overdue() const;
+  bool overdue(Clock::time_point now) const;
   std::vector<RankRecord> own_records(const Folder& folder) const;
   std::vector<RankRecord> tell(const Folder& folder) const;
   std::vector<RankRecord> gather(const Folder& folder, const std::vector<RankRecord>& own) const;
@@ -115,7 +120,8 @@ class Watchdog {
 
   // The thread's own, and its fuses'.
   std::atomic<int64_t> inquiry_ = 0;  // the last one that was asked or answered
-  Clock::time_point asked_at_{};      // waits count anew from there
+  Clock::time_point counts_from_{};   // waits count anew from there
+  Clock::time_point looked_at_ = Clock::now();
   std::thread thread_;
 };
 

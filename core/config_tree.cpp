@@ -250,4 +250,9 @@ int edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
+bool is_near(std::string_view given, int edits) {
+  const int size = static_cast<int>(given.size());
+  return edits < size && edits <= std::max(2, size / 3);
+}
+
 }  // namespace triax

@@ -71,5 +71,8 @@ std::string describe(const ConfigNode& node);
 
 /// Number of edits (insert, delete, replace, swap of neighbours) from one word to the other.
 int edit_distance(std::string_view a, std::string_view b);
+/// Whether a word that is so many edits from `given` may well be the one that was meant: at most two, or a
+/// third of a long word, and never all of it.
+bool is_near(std::string_view given, int edits);
 
 }  // namespace triax

@@ -28,6 +28,12 @@ std::string leaf(const std::string& key) {
 
 }  // namespace
 
+std::string FieldTableBase::keys() const {
+  std::string words;
+  for (const Field& f : fields_) words += (words.empty() ? "" : ", ") + f.key;
+  return words;
+}
+
 void FieldTableBase::unknown(const ConfigNode& value, const std::string& key, const std::string& section,
                              FieldReport& report) const {
   for (const auto& [refused, why] : refused_)
@@ -49,16 +55,16 @@ void FieldTableBase::unknown(const ConfigNode& value, const std::string& key, co
   for (const Field& f : fields_) consider(join(section, f.key), 0);
   for (const std::string& k : report.known) consider(k, 1);
   report.add(value.origin, join(section, key),
-             fmt::format("unknown key; the nearest known key is {}", nearest));
+             is_near(key, best) ? fmt::format("unknown key; the nearest known key is {}", nearest)
+                                : fmt::format("unknown key; {} has the keys {}",
+                                              section.empty() ? "the file" : section, keys()));
 }
 
 void FieldTableBase::read(const ConfigNode& node, void* section, const std::string& key,
                           FieldReport& report) const {
   if (node.kind != ConfigNode::Kind::map && node.kind != ConfigNode::Kind::null) {
-    std::string keys;
-    for (const Field& f : fields_) keys += (keys.empty() ? "" : ", ") + f.key;
     report.add(node.origin, key,
-               fmt::format("expected a mapping with the keys {}, got {}", keys, describe(node)));
+               fmt::format("expected a mapping with the keys {}, got {}", keys(), describe(node)));
     for (const Field& f : fields_) report.bad.insert(join(key, f.key));
     return;
   }

@@ -84,6 +84,8 @@ class FieldTableBase {
   /// A key that others have and this section will not: using it is a problem that says why, not an unknown
   /// key.
   void refuse(std::string key, std::string why) { refused_.emplace_back(std::move(key), std::move(why)); }
+  /// The section's own keys in one line, "a, b, c".
+  std::string keys() const;
   /// All full keys below this section, "model.hidden_size".
   void list_keys(const std::string& prefix, std::vector<std::string>& keys) const;
 

@@ -210,7 +210,7 @@ int choose(const ConfigNode& node, const FieldLimits& limits, const std::string&
     const auto nearest = std::min_element(choices.begin(), choices.end(), [&](const auto& a, const auto& b) {
       return edit_distance(node.text, a) < edit_distance(node.text, b);
     });
-    const bool near = edit_distance(node.text, *nearest) <= 2 && choices.size() > 1;
+    const bool near = is_near(node.text, edit_distance(node.text, *nearest)) && choices.size() > 1;
     report.add(node.origin, key,
                fmt::format("expected {}, got {}{}", choice_words(choices), node.text,
                            near ? fmt::format("; did you mean {}?", *nearest) : ""));
@@ -326,9 +326,7 @@ class SectionType final : public ValueType {
   }
   ConfigNode write(const void* value, const FieldLimits&) const override { return table_->write(value); }
   std::string expected(const FieldLimits&) const override {
-    std::string keys;
-    for (const Field& f : table_->fields()) keys += (keys.empty() ? "" : ", ") + f.key;
-    return "a mapping with the keys " + keys;
+    return "a mapping with the keys " + table_->keys();
   }
   ConfigNode schema(const FieldLimits&) const override { return table_->schema(); }
   const FieldTableBase* table() const override { return table_; }

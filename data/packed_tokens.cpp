@@ -175,6 +175,22 @@ void require_version(uint64_t version, const std::string& path) {
   if (version != 1) fail_usage("{} is an index of version {}; version 1 is known", path, version);
 }
 
+// Nothing here uses documents, but an index whose documents are nonsense is damaged elsewhere, too, and
+// Megatron-LM would not read it.
+void require_documents(const uint8_t* documents, uint64_t count, uint64_t sequences,
+                       const std::string& path) {
+  int64_t before = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto first = load<int64_t>(documents + 8 * i);
+    if (first < before || static_cast<uint64_t>(first) > sequences)
+      fail_usage(
+          "{} says that document {} begins with sequence {}, where one from {} to {} would be: the file is "
+          "damaged",
+          path, i, first, before, sequences);
+    before = first;
+  }
+}
+
 // magic[9], version u64, type u8, sequences u64, documents u64; lengths i32[sequences], offsets
 // i64[sequences], documents i64[documents], then perhaps a mode i8 for each sequence (multimodal).
 Sequences read_mmap_index(IndexReader& index, const MappedFile& file) {
@@ -185,7 +201,7 @@ Sequences read_mmap_index(IndexReader& index, const MappedFile& file) {
   const auto documents = index.next<uint64_t>("number of documents");
   const uint8_t* lengths = index.skip(4, sequences, "sequence lengths");
   const uint8_t* offsets = index.skip(8, sequences, "sequence offsets");
-  index.skip(8, documents, "documents");
+  require_documents(index.skip(8, documents, "documents"), documents, sequences, file.path());
   const uint64_t rest = file.bytes().size() - index.at();
   if (rest != 0 && rest != sequences)
     fail_usage(
@@ -213,7 +229,7 @@ Sequences read_tnt_index(IndexReader& index, const MappedFile& file) {
   index.skip(8, items + 1, "items");
   const uint8_t* offsets = index.skip(8, items + 1, "offsets");
   index.skip(8, sizes, "sizes");
-  index.skip(8, documents, "documents");
+  require_documents(index.skip(8, documents, "documents"), documents, sizes, file.path());
   s.count = static_cast<int64_t>(items);
   s.length = [offsets](int64_t i) {
     return load<int64_t>(offsets + 8 * (i + 1)) - load<int64_t>(offsets + 8 * i);

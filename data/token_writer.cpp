@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 
@@ -104,8 +105,11 @@ void TokenWriter::open(File& file, const std::string& path, int64_t bytes) {
   struct stat status {};
   if (fstat(file.fd, &status) != 0) fail("can't examine {}: {}", path, std::strerror(errno));
   if (status.st_size < bytes)
-    fail_usage("{} has {} bytes, fewer than the {} that were written: remove it to begin anew", path,
-               status.st_size, bytes);
+    fail_usage(
+        "{} has {} bytes, fewer than the {} that a run before this one wrote; remove it, and the same "
+        "command "
+        "begins anew",
+        path, status.st_size, bytes);
   if (ftruncate(file.fd, bytes) != 0 || lseek(file.fd, bytes, SEEK_SET) < 0)
     fail("can't cut {} to {} bytes: {}", path, bytes, std::strerror(errno));
 }
@@ -239,6 +243,19 @@ void TokenWriter::publish(const std::string& prefix, TokenFormat format) {
   if (index) rename_if_there(index_part(prefix), prefix + ".idx");
   fs::remove(documents_part(prefix), error);
   sync_folder_of(prefix);
+}
+
+std::string TokenWriter::missing_part(const std::string& prefix, TokenFormat format, bool finished) {
+  // Publishing renames one after the other: what is in place already is no part any more.
+  std::vector<std::pair<std::string, std::string>> parts{{tokens_part(prefix), prefix + ".bin"}};
+  if (!finished)
+    parts.emplace_back(documents_part(prefix), "");
+  else if (format == TokenFormat::megatron)
+    parts.emplace_back(index_part(prefix), prefix + ".idx");
+  std::error_code error;
+  for (const auto& [part, whole] : parts)
+    if (!fs::exists(part, error) && !(finished && fs::exists(whole, error))) return part;
+  return "";
 }
 
 void TokenWriter::discard(const std::string& prefix) {

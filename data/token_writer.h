@@ -49,6 +49,9 @@ class TokenWriter {
 
   /// Renames finished parts of `prefix`; a second time it does what the first one left undone.
   static void publish(const std::string& prefix, TokenFormat format);
+  /// The first part that is neither there nor published, of a run that was stopped or, `finished`, of one
+  /// that only had to publish; empty when none is missing.
+  static std::string missing_part(const std::string& prefix, TokenFormat format, bool finished);
   /// Removes the parts.
   static void discard(const std::string& prefix);
 

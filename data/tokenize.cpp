@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -45,7 +46,8 @@ Json identity(const TokenizeOptions& o, const Tokenizer& tokenizer) {
           {"tokenizer", tokenizer.fingerprint()},
           {"format", o.format == TokenFormat::megatron ? "megatron" : "llmc"},
           {"json_key", o.json_key},
-          {"end_of_text", o.end_of_text}};
+          // Which token it is: tokenizer_config.json may name another one of the same vocabulary.
+          {"end_of_text", o.end_of_text ? Json(*tokenizer.end_of_text()) : Json()}};
 }
 
 class Job {
@@ -73,7 +75,13 @@ class Job {
 
   bool run(const std::function<bool(const TokenizeProgress&)>& progress) {
     if (!complete_) {
-      if (!encode_all(progress)) return false;
+      try {
+        if (!encode_all(progress)) return false;
+      } catch (const Error& error) {
+        // What has to be changed makes it another work, which would not go on from these parts.
+        if (error.kind() == ErrorKind::usage) discard();
+        throw;
+      }
       writer_->finish();
       written_ = writer_->written();
       save(true);
@@ -106,17 +114,32 @@ class Job {
         if (fs::equivalent(input, file, error)) fail_usage("{} is an input and would be overwritten", file);
   }
 
-  // A state of the same work is gone on from; any other, or a damaged one, is none.
+  // A state of the same work is gone on from; any other, a damaged one, or one whose parts are gone, is none.
   void read_state() {
     std::ifstream in(state_path());
     const Json state = in ? Json::parse(in, nullptr, false) : Json();
     if (!state.is_object() || state.value("identity", Json()) != identity_) return;
-    const Json& at = state["at"];
-    const Json& written = state["written"];
-    from_ = {at["input"], at["offset"], at["line"]};
-    written_ = {written["tokens"], written["documents"], written["open_document"]};
-    complete_ = state["complete"];
-    resumed_ = true;
+    try {
+      const Json &at = state.at("at"), &written = state.at("written");
+      const TextPosition from{at.at("input"), at.at("offset"), at.at("line")};
+      const WrittenTokens before{written.at("tokens"), written.at("documents"), written.at("open_document")};
+      const bool complete = state.at("complete");
+      const std::string gone = TokenWriter::missing_part(o_.output, o_.format, complete);
+      if (!gone.empty()) {
+        std::fputs(
+            fmt::format("tokenize: {} tells of a run that was stopped, but {} is gone: beginning anew\n",
+                        state_path(), gone)
+                .c_str(),
+            stderr);
+        return;
+      }
+      from_ = from;
+      written_ = before;
+      complete_ = complete;
+      resumed_ = true;
+    } catch (const Json::exception&) {
+      return;
+    }
   }
 
   void save(bool complete) const {
@@ -159,12 +182,15 @@ class Job {
       }
       if (!go_on) return false;
     }
-    if (writer_->written().tokens == 0) {
-      writer_.reset();
-      TokenWriter::discard(o_.output);
-      fail_usage("the input holds no text");
-    }
+    if (writer_->written().tokens == 0) fail_usage("the input holds no text");
     return true;
+  }
+
+  void discard() {
+    writer_.reset();
+    TokenWriter::discard(o_.output);
+    std::error_code error;
+    fs::remove(state_path(), error);
   }
 
   void write(const Encoded& e) {

@@ -32,10 +32,12 @@ struct TokenizeProgress {
 /// Tokenizes in constant memory (some megabytes for each worker, and the longest line). The bytes written are
 /// a function of inputs, tokenizer and options alone. The state stands in <output>.state.json: a run that was
 /// stopped or killed goes on from there when it is repeated, or from the beginning when an input (its size or
-/// time), the tokenizer or an option is another one. `progress` is called now and then, and once after all;
+/// time), the tokenizer, its end of text or an option is another one, or the parts that were written are gone
+/// (said on standard error). `progress` is called now and then, and once after all;
 /// false before that stops, keeping the state, and the result is false. Usage errors: no input, one that
 /// can't be read or holds no text, a line of JSON lines that is damaged (with file and line), an output that
-/// is there already, a tokenizer without end of text though it is asked for.
+/// is there already, a tokenizer without end of text though it is asked for. One that is found while encoding
+/// leaves neither parts nor state behind: the input has to be changed, and is another one then.
 ///
 /// A text file longer than a megabyte is encoded in pieces. They are cut beside line ends where that changes
 /// no token for the known patterns of byte-level BPE; a tokenizer of which that is not certain gets the file

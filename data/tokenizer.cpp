@@ -1,6 +1,8 @@
 #include "data/tokenizer.h"
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "data/huggingface_tokenizer.h"
@@ -32,6 +34,27 @@ class ByteTokenizer final : public Tokenizer {
   std::vector<std::string> files_;
 };
 
+// A folder may hold one tokenizer in two forms, as LLaMA-2's: SentencePiece's own, and converted to a
+// tokenizer.json of a kind that is not read. Without a form that is read the first one's error stands. One
+// that is cut off is an error for itself.
+std::unique_ptr<Tokenizer> open_in_folder(const fs::path& folder) {
+  std::optional<Error> first;
+  std::error_code error;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
+    const fs::path file = folder / name;
+    if (!fs::exists(file, error)) continue;
+    try {
+      return open_tokenizer(file.string());
+    } catch (const Error& e) {
+      if (!first) first = e;
+      std::ifstream in(file, std::ios::binary);
+      if (file.extension() == ".json" && !nlohmann::json::accept(in)) break;
+    }
+  }
+  if (first) throw *first;
+  fail_usage("the folder {} has neither a tokenizer.json nor a tokenizer.model", folder.string());
+}
+
 }  // namespace
 
 bool is_bytes(std::string_view spec) {
@@ -42,11 +65,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec) {
   if (is_bytes(spec)) return std::make_unique<ByteTokenizer>();
   fs::path path(spec);
   std::error_code error;
-  if (fs::is_directory(path, error)) {
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
-      if (fs::exists(path / name, error)) return open_tokenizer((path / name).string());
-    fail_usage("the folder {} has neither a tokenizer.json nor a tokenizer.model", spec);
-  }
+  if (fs::is_directory(path, error)) return open_in_folder(path);
   if (!fs::exists(path, error))
     fail_usage(
         "there is no tokenizer {}; it can be bytes, a SentencePiece FILE.model, or a tokenizer.json or its "

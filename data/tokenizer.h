@@ -38,8 +38,9 @@ class Tokenizer {
 bool is_bytes(std::string_view spec);
 
 /// Opens what `data.tokenizer` and `--tokenizer` name: "bytes"; a SentencePiece model (FILE.model); a
-/// tokenizer.json of Hugging Face (byte-level BPE), or a folder with one of these. Usage errors, naming path
-/// and reason: none there, damaged, of a kind that is not supported (with what it uses).
+/// tokenizer.json of Hugging Face (byte-level BPE), or a folder with one of these (its tokenizer.json, or
+/// where that is of a kind that is not supported its tokenizer.model). Usage errors, naming path and reason:
+/// none there, damaged, of a kind that is not supported (with what it uses).
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& spec);
 
 }  // namespace triax

@@ -15,8 +15,9 @@ enum CharacterClass : uint8_t {
   class_word = 8,    ///< \w: letters, marks, decimal digits, connectors and what else is alphabetic
 };
 
-/// The classes of all characters, a table of a megabyte made from utf8proc's data (Unicode 14 in Debian 12).
-/// A character that is newer than the data has no class.
+/// The classes of all characters by Unicode 16, a table of a megabyte made from utf8proc's data (Unicode 15.0
+/// in Debian 12) and, for what that does not know, data/unicode_16.h. A character that is newer still has no
+/// class.
 class CharacterClasses {
  public:
   CharacterClasses();

@@ -113,17 +113,31 @@ GridChoice with_best_micro_batch(GridChoice best, const DraftRequest& request) {
   }
 }
 
+std::string device_names() {
+  std::string names;
+  for (const DeviceModel& device : known_devices()) names += (names.empty() ? "" : ", ") + device.name;
+  return names;
+}
+
 [[noreturn]] void nothing_fits(const Found& found, const DraftRequest& request, const ModelSize& size) {
   if (found.too_large.empty())
     fail_usage("{} ranks: no grid is legal for {}, for example: {}", request.ranks, size.title,
                found.refusal);
   const GridChoice& least = found.too_large.front();
+  // Ranks share the host's memory, so that more of them have less each.
+  const bool host = request.device.empty() && request.cluster_file.empty();
+  const std::string remedy =
+      host ? fmt::format(
+                 "the ranks share this host's memory: say what they will run on (--device {} or a number of "
+                 "GiB, or --cluster FILE), or give {}a smaller --size",
+                 device_names(), request.ranks > 1 ? "fewer ranks, or " : "")
+           : "give more ranks, or a smaller --size";
   fail_usage(
       "{} on {} ranks of {}: no grid fits {:.1f} GiB per rank; the smallest needs {:.1f} GiB (tensor "
-      "{}, pipeline {}, data {}, recompute full); give more ranks, or a smaller --size",
+      "{}, pipeline {}, data {}, recompute full); {}",
       size.title, request.ranks, request.cluster.device, request.cluster.device_model().memory_gib,
       gib(least.peak_bytes), least.config.parallel.tensor, least.config.parallel.pipeline,
-      least.config.parallel.data);
+      least.config.parallel.data, remedy);
 }
 
 std::vector<std::string> reasons_for(const Draft& d, const DraftRequest& request) {
@@ -150,6 +164,35 @@ std::vector<std::string> reasons_for(const Draft& d, const DraftRequest& request
   return list;
 }
 
+// As a shell takes it for one word.
+std::string shell_word(const std::string& text) {
+  const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The command that drafts this job again.
+std::string command_of(const Draft& draft, const DraftRequest& request) {
+  std::string text = fmt::format("triax init --for {} --size {} --ranks {}", draft.size->family,
+                                 draft.size->name, request.ranks);
+  const auto add = [&](const char* option, const std::vector<std::string>& values) {
+    if (values.empty()) return;
+    text += std::string(" ") + option;
+    for (const std::string& value : values) text += " " + shell_word(value);
+  };
+  const auto given = [](const std::string& value) {
+    return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
+  };
+  add("--device", given(request.device));
+  add("--cluster", given(request.cluster_file));
+  add("--data", request.train);
+  add("--validation", request.validation);
+  add("--name", given(request.name));
+  return text;
+}
+
 }  // namespace
 
 Draft draft_job(const DraftRequest& request) {
@@ -174,8 +217,7 @@ Draft draft_job(const DraftRequest& request) {
 std::string draft_yaml(const Draft& draft, const DraftRequest& request, const std::string& schema) {
   std::string text;
   if (!schema.empty()) text += fmt::format("# yaml-language-server: $schema={}\n", schema);
-  text += fmt::format("# Written by `triax init --for {} --size {} --ranks {}`.\n", draft.size->family,
-                      draft.size->name, request.ranks);
+  text += fmt::format("# Written by `{}`.\n", command_of(draft, request));
   for (const std::string& reason : draft.reasons) text += wrapped(reason, "# ", 100);
   RunConfig c = draft.config;
   c.parallel.data = 0;            // auto: other numbers of ranks run it too

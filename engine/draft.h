@@ -13,6 +13,7 @@ struct DraftRequest {
   std::string family = "gpt2", size = "124m", name;  ///< name of the job; empty: family-size
   int ranks = 1;
   ClusterConfig cluster;                       ///< what the ranks compute on
+  std::string device = {};                     ///< that it came from, as --device names it; empty: none
   std::string cluster_file = {};               ///< for parallel.cluster; empty: none
   std::vector<std::string> train, validation;  ///< files of data
 };

@@ -38,6 +38,10 @@ class Reader {
     if (problems_.empty()) return;
     std::string list;
     for (const std::string& p : problems_) list += "\n  - " + p;
+    if (unknown_)
+      list +=
+          "\n  an unknown key that changes nothing in what the model computes can be taken out of "
+          "config.json; docs/huggingface.md lists the known ones";
     fail_usage("{} describes a model that Triax does not compute:{}", source_, list);
   }
 
@@ -74,7 +78,10 @@ class Reader {
 
   void take(const std::string& key, const json& value) {
     const HfKey* known = find(key);
-    if (!known) return problem("{}: {}: a key that Triax does not know for {}", key, value.dump(), family_);
+    if (!known) {
+      unknown_ = true;
+      return problem("{}: {}: a key that Triax does not know for {}", key, value.dump(), family_);
+    }
     if (known->use == HfUse::restricted) return restrict(*known, value);
     if (known->use == HfUse::training && value.is_number() && value.get<double>() != 0)
       out_.notes.push_back(fmt::format("{}: {} says how the model was trained; {}", key, value.dump(),
@@ -203,6 +210,7 @@ class Reader {
   std::string source_, family_;
   HfConfig out_;
   std::vector<std::string> problems_;
+  bool unknown_ = false;  // whether one is about a key that is in no table
 };
 
 }  // namespace

@@ -148,7 +148,7 @@ HfExport export_hf(const CheckpointInfo& checkpoint, const fs::path& folder, con
     write_text(target.path() / name, text);
     out.files.push_back(name);
   }
-  if (!tokenizer.note.empty()) out.notes.push_back(tokenizer.note);
+  out.notes.insert(out.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   if (job.model.hidden_dropout > 0 && job.model.architecture == Architecture::llama)
     out.notes.push_back(fmt::format("model.hidden_dropout: {} is not in config.json, {} has no key for it",
                                     job.model.hidden_dropout, out.architecture));

@@ -7,10 +7,12 @@
 #include "checkpoint/writer.h"
 #include "core/config_tree.h"
 #include "data/tokenizer.h"
+#include "engine/hf_config.h"
 #include "engine/job.h"
 #include "engine/legal.h"
 #include "engine/model_from.h"
 #include "engine/new_folder.h"
+#include "engine/open_model.h"
 #include "engine/pretrained.h"
 #include "model/gpt.h"
 
@@ -20,30 +22,37 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where transformers would find the model's tokenizer; bytes, the default, without one that Triax reads.
-std::string tokenizer_in(const fs::path& folder) {
+// Why the model that is imported can't be given text; empty when it can.
+std::string tokenizer_note(const std::string& tokenizer) {
   try {
-    open_tokenizer(folder.string());
-    return folder.string();
-  } catch (const Error&) {
-    return "bytes";
+    open_tokenizer(tokenizer);
+    return "";
+  } catch (const Error& error) {
+    return fmt::format(
+        "the checkpoint has no tokenizer that Triax reads ({}); `triax generate` and `triax evaluate` take "
+        "text for it with --tokenizer alone, else tokens",
+        error.what());
   }
 }
 
-// A job of one rank around the model. What a model's folder does not say is as short as can be, and not
-// compared when a job starts from the checkpoint (engine/restore.cpp).
+// A job of one rank around the model. What a model's folder does not say is as short as can be, but for the
+// window of an evaluation, which is that of the folder itself; it is not compared when a job starts from the
+// checkpoint (engine/restore.cpp).
 RunConfig job_around(const fs::path& folder, const std::vector<std::string>& sets) {
   FieldReport report;
   ConfigNode root = ConfigNode::map(), model = ConfigNode::map(), data = ConfigNode::map();
   model.put("from", ConfigNode::scalar(folder.string(), true));
   data.put("train", ConfigNode::list());
-  data.put("tokenizer", ConfigNode::scalar(tokenizer_in(folder), true));
+  // Also where there is none that Triax reads: the default would make bytes of the model's tokens.
+  data.put("tokenizer", ConfigNode::scalar(folder.string(), true));
   root.put("name", ConfigNode::scalar(folder.filename().string(), true));
   root.put("model", std::move(model));
   root.put("data", std::move(data));
-  for (const char* set :
-       {"training={steps: 1, global_batch_size: 1, micro_batch_size: 1, sequence_length: 1}",
-        "parallel={tensor: 1, pipeline: 1, data: 1}"})
+  const std::string window =
+      fmt::format("training.sequence_length={}", usual_window(read_hf_config(folder).model));
+  for (const std::string& set :
+       {std::string("training={steps: 1, global_batch_size: 1, micro_batch_size: 1}"), window,
+        std::string("parallel={tensor: 1, pipeline: 1, data: 1}")})
     set_value(root, set, report.problems);
   for (const std::string& set : sets) set_value(root, set, report.problems);
   RunConfig config;
@@ -114,7 +123,10 @@ HfImport import_hf(const fs::path& folder, const fs::path& out, const std::vecto
   fs::remove(saved.folder);
   fs::remove(target.path() / "latest");
   target.commit();
-  return {out, static_cast<int64_t>(pieces.list().size()), saved.bytes, pretrained.notes()};
+  HfImport done{out, static_cast<int64_t>(pieces.list().size()), saved.bytes, pretrained.notes()};
+  if (std::string note = tokenizer_note(config.data.tokenizer); !note.empty())
+    done.notes.push_back(std::move(note));
+  return done;
 }
 
 }  // namespace triax

@@ -9,7 +9,8 @@ namespace triax {
 struct HfImport {
   std::filesystem::path folder;    ///< the checkpoint
   int64_t tensors = 0, bytes = 0;  ///< of the checkpoint
-  std::vector<std::string> notes;  ///< what config.json says and a job decides; a sentence each
+  /// What config.json says and a job decides, and why text can't be given to the model; a sentence each.
+  std::vector<std::string> notes;
 };
 
 /// Turns a Hugging Face model's folder into a checkpoint of step 0: its weights, moments of zero. Block by

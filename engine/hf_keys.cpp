@@ -51,6 +51,8 @@ std::vector<HfKey> restricted_keys() {
       {"attention_bias", rotary, use, "", "[false]"},
       {"mlp_bias", rotary, use, "", "[false]"},
       {"use_sliding_window", qwen2, use, "", "[false]"},
+      {"use_mrope", qwen2, use, "", "[false]"},
+      {"rope_interleaved", rotary, use, "", "[false]"},
       {"partial_rotary_factor", rotary, use, "", "[1.0]"},
       {"layer_types", "", use, "", R"([null, "full_attention"])", "in each layer"},
       {"head_dim", rotary, use, "", "[null]", "or hidden_size / num_attention_heads"},
@@ -72,7 +74,14 @@ std::vector<HfKey> other_keys() {
       {"sliding_window", qwen2, HfUse::irrelevant, "", "", "belongs to use_sliding_window"},
       {"max_window_layers", qwen2, HfUse::irrelevant, "", "", "belongs to use_sliding_window"},
       {"pretraining_tp", llama, HfUse::irrelevant, "", "", "how transformers cuts its products"},
+      {"max_sequence_length", llama, HfUse::irrelevant, "", "",
+       "of old versions, as max_position_embeddings"},
+      {"is_llama_config", rotary, HfUse::irrelevant, "", "", "where the file comes from"},
       {"n_ctx", gpt2, HfUse::irrelevant, "", "", "of old versions, as n_positions"},
+      {"output_past", gpt2, HfUse::irrelevant, "", "", "of old versions, as use_cache"},
+      {"n_special", gpt2, HfUse::irrelevant, "", "", "of old versions; vocab_size counts all tokens"},
+      {"predict_special_tokens", gpt2, HfUse::irrelevant, "", "",
+       "of old versions; all tokens are predicted"},
   };
   for (const char* key : {"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
                           "summary_first_dropout"})
@@ -140,7 +149,12 @@ std::vector<HfKey> other_keys() {
                           "attn_implementation",
                           "_attn_implementation",
                           "_attn_implementation_autoset",
-                          "_attn_implementation_internal"})
+                          "_attn_implementation_internal",
+                          "_flash_attn_2_enabled",
+                          "_commit_hash",
+                          "transformers.js_config",
+                          "unsloth_fixed",
+                          "unsloth_version"})
     keys.push_back({key, "", HfUse::irrelevant, "", ""});
   return keys;
 }

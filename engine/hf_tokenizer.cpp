@@ -10,6 +10,8 @@
 #include "checkpoint/file_io.h"
 #include "core/error.h"
 #include "data/tokenizer.h"
+#include "data/word_pattern.h"
+#include "engine/job_data.h"
 
 namespace triax {
 
@@ -80,8 +82,11 @@ constexpr const char* companions[] = {
 void copy_files(const Tokenizer& tokenizer, HfTokenizer& out) {
   for (const std::string& path : tokenizer.files()) {
     const fs::path file(path);
-    // Only one name is looked for, whatever the model was called.
-    const std::string name = file.extension() == ".model" ? "tokenizer.model" : file.filename().string();
+    // Only these names are looked for, whatever the tokenizer was called; the first file is the tokenizer.
+    const bool first = path == tokenizer.files().front();
+    const std::string name = file.extension() == ".model" ? "tokenizer.model"
+                             : first                      ? "tokenizer.json"
+                                                          : file.filename().string();
     out.files[name] = read_file(file);
     std::error_code none;
     for (const char* companion : companions)
@@ -103,16 +108,30 @@ void describe(const RunConfig& job, const Tokenizer& tokenizer, bool bytes, HfTo
   out.files["tokenizer_config.json"] = config.dump(2) + "\n";
 }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+// Whether a tokenizer.json normalizes and cuts text as Qwen2's own.
+bool cuts_as_qwen2(const std::string& tokenizer_json) {
+  const auto file = ordered_json::parse(tokenizer_json);
+  const auto text = [&](const char* place) {
+    return file.value(ordered_json::json_pointer(place), std::string());
+  };
+  const bool nfc = text("/normalizer/type") == "NFC" || text("/normalizer/normalizers/0/type") == "NFC";
+  return nfc && word_pattern(text("/pre_tokenizer/pretokenizers/0/pattern/Regex")) == WordPattern::qwen2;
 }
 
-// Whether the job's data say that its tokens are bytes: the tokenizer is that one also where nobody chose it.
-bool trained_on_text(const RunConfig& job) {
-  const auto is_text = [](const DataSource& source) {
-    return ends_with(source.path, ".txt") || ends_with(source.path, ".jsonl");
-  };
-  return !job.data.train.empty() && std::all_of(job.data.train.begin(), job.data.train.end(), is_text);
+// What transformers makes of the files otherwise than Triax.
+void add_notes(const RunConfig& job, HfTokenizer& out) {
+  const bool sentencepiece = out.files.count("tokenizer.model") != 0;
+  if (sentencepiece)
+    out.notes.emplace_back(
+        "transformers' LlamaTokenizer cuts text that begins with a space or has several in a row otherwise "
+        "than SentencePiece, with which this model was trained; use the sentencepiece package for such "
+        "text");
+  if (job.model.qkv_bias && (sentencepiece || !cuts_as_qwen2(out.files.at("tokenizer.json"))))
+    out.notes.push_back(fmt::format(
+        "for this architecture AutoTokenizer of transformers 5 makes Qwen2's own tokenizer, whatever "
+        "tokenizer_config.json says, and cuts text otherwise than this model learned it; read the folder's "
+        "tokenizer with {}.from_pretrained(DIR)",
+        sentencepiece ? "LlamaTokenizer" : "PreTrainedTokenizerFast"));
 }
 
 }  // namespace
@@ -121,9 +140,9 @@ HfTokenizer hf_tokenizer(const RunConfig& job) {
   HfTokenizer out;
   const bool bytes = is_bytes(job.data.tokenizer);
   if (bytes && !trained_on_text(job)) {
-    out.note =
+    out.notes = {
         "no tokenizer's files were written: the checkpoint comes from files of tokens, and its job does not "
-        "say whose (data.tokenizer); copy them beside config.json";
+        "say whose (data.tokenizer); copy them beside config.json"};
     return out;
   }
   try {
@@ -135,14 +154,10 @@ HfTokenizer hf_tokenizer(const RunConfig& job) {
     else
       copy_files(*tokenizer, out);
     describe(job, *tokenizer, bytes, out);
-    if (out.files.count("tokenizer.model"))
-      out.note =
-          "transformers' LlamaTokenizer cuts text that begins with a space or has several in a row otherwise "
-          "than SentencePiece, with which this model was trained; use the sentencepiece package for such "
-          "text";
+    add_notes(job, out);
   } catch (const Error& error) {
     out = {};
-    out.note = fmt::format("no tokenizer's files were written: data.tokenizer: {}", error.what());
+    out.notes = {fmt::format("no tokenizer's files were written: data.tokenizer: {}", error.what())};
   }
   return out;
 }

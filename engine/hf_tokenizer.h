@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/config.h"
 
@@ -13,7 +14,8 @@ namespace triax {
 struct HfTokenizer {
   std::map<std::string, std::string> files;  ///< name and content
   std::optional<int32_t> end_of_text;
-  std::string note;  ///< why there are none; empty with files
+  /// Why there are none, or what transformers makes of them otherwise than Triax; a sentence each.
+  std::vector<std::string> notes;
 };
 
 /// Copies of the files of `data.tokenizer`; for bytes of text a tokenizer.json whose tokens are the 256

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/agree.h"
@@ -34,6 +36,15 @@ DataFingerprints JobData::fingerprints() const {
   add_fingerprints(train.get(), "train", prints);
   add_fingerprints(validation.get(), "validation", prints);
   return prints;
+}
+
+bool trained_on_text(const RunConfig& config) {
+  const auto is_text = [](const DataSource& source) {
+    const auto extension = std::filesystem::path(source.path).extension();
+    return extension == ".txt" || extension == ".jsonl";
+  };
+  const auto& train = config.data.train;
+  return !train.empty() && std::all_of(train.begin(), train.end(), is_text);
 }
 
 DataFingerprints shared_fingerprints(const JobData& data, Communicator& world) {

@@ -18,6 +18,10 @@ struct JobData {
   DataFingerprints fingerprints() const;
 };
 
+/// Whether all training files are text, which is read as bytes: data.tokenizer's default is then right also
+/// where nobody chose it. False without training files.
+bool trained_on_text(const RunConfig& config);
+
 /// The same for all ranks, though only rank 0 reads the files. Collective; what fails there all throw.
 DataFingerprints shared_fingerprints(const JobData& data, Communicator& world);
 

@@ -6,7 +6,7 @@
 #include "core/bf16.h"
 #include "core/error.h"
 #include "core/fields.h"
-#include "data/tokenizer.h"
+#include "engine/job_data.h"
 #include "engine/legal.h"
 #include "engine/pretrained.h"
 
@@ -31,16 +31,11 @@ CheckpointInfo newest_checkpoint(const std::string& path) {
       path, looked.empty() ? "" : "; looked in", looked);
 }
 
-// The longest windows that an evaluation takes by itself: what a long model remembers would be paid for by
-// each.
-constexpr int64_t usual_window = 1024;
-
 ModelSource pretrained_source(const std::string& path) {
   ModelSource source;
   source.folder = path;
   source.config.model = PretrainedFolder(path).model();
-  source.config.training.sequence_length =
-      std::min(source.config.model.max_position_embeddings, usual_window);
+  source.config.training.sequence_length = usual_window(source.config.model);
   source.config.training.micro_batch_size = 1;
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (fs::exists(fs::path(path) / name)) {
@@ -95,16 +90,35 @@ void resolve_grid(ParallelConfig& p, const std::vector<std::string>& sets, int a
   if (!fixed && asked && asked % others == 0) open = asked / others;
 }
 
+// 256 bytes, the end of a text, and what may round them up.
+bool is_byte_vocabulary(int64_t tokens) {
+  return tokens >= 256 && tokens <= 512;
+}
+
 }  // namespace
 
-std::string tokenizer_for(const ModelSource& source, const RunConfig& config, const std::string& wanted) {
-  if (!wanted.empty()) return wanted;
-  if (!source.checkpoint && is_bytes(config.data.tokenizer))
-    fail_usage(
-        "{} has no tokenizer.json or tokenizer.model, so no text can be given to it; name its tokenizer "
-        "(--tokenizer FILE, or bytes for a model of bytes), or give tokens",
-        source.folder);
-  return config.data.tokenizer;
+int64_t usual_window(const ModelConfig& model) {
+  constexpr int64_t longest = 1024;
+  return std::min(model.max_position_embeddings, longest);
+}
+
+std::unique_ptr<Tokenizer> tokenizer_for(const ModelSource& source, const RunConfig& config,
+                                         const std::string& wanted) {
+  if (!wanted.empty()) return open_tokenizer(wanted);
+  constexpr auto remedy =
+      "so no text can be given to it; name its tokenizer (--tokenizer FILE, or bytes for a model of bytes), "
+      "or give tokens";
+  if (is_bytes(config.data.tokenizer) && !source.checkpoint)
+    fail_usage("{} has no tokenizer.json or tokenizer.model, {}", source.folder, remedy);
+  if (is_bytes(config.data.tokenizer) && !trained_on_text(source.config) &&
+      !is_byte_vocabulary(config.model.vocab_size))
+    fail_usage("{} does not say whose tokens its {} are (data.tokenizer), {}", source.folder,
+               config.model.vocab_size, remedy);
+  try {
+    return open_tokenizer(config.data.tokenizer);
+  } catch (const Error& error) {
+    fail_usage("{}: its tokenizer can't be read ({}), {}", source.folder, error.what(), remedy);
+  }
 }
 
 std::string ModelSource::text() const {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/reader.h"
+#include "data/tokenizer.h"
 #include "engine/job.h"
 #include "parallel/param_store.h"
 
@@ -26,9 +28,16 @@ struct ModelSource {
 /// that Triax does not compute.
 ModelSource open_model(const std::string& path);
 
+/// The window in which a model is evaluated that no job has trained, in tokens: all that it remembers, yet
+/// no more than 1024, since each token of a longer one would be paid for.
+int64_t usual_window(const ModelConfig& model);
+
 /// The tokenizer for a text that `source` is given: `wanted` where it is not empty, else the one of `config`.
-/// Usage error for a folder of Hugging Face that has none: its tokens are hardly bytes.
-std::string tokenizer_for(const ModelSource& source, const RunConfig& config, const std::string& wanted);
+/// Usage error, with what would do, when the model's own can't be read, or when none is recorded and its
+/// tokens are hardly bytes: a folder of Hugging Face without one, a job on files of tokens with a vocabulary
+/// that is not that of bytes.
+std::unique_ptr<Tokenizer> tokenizer_for(const ModelSource& source, const RunConfig& config,
+                                         const std::string& wanted);
 
 /// Which ranks a model that is not trained runs on.
 struct InferenceRanks {

@@ -8,6 +8,7 @@
 #include <bit>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <vector>
 
 #include "checkpoint/agree.h"
@@ -213,12 +214,25 @@ std::string host_name() {
   return host;
 }
 
-// On rank 0, what differs by tensor; `first` gets what all ranks need to find the first element.
-std::string Comparison::tell(const std::vector<Json>& ranks, Json& first) const {
-  struct Copy {
-    uint64_t hash = 0;
-    std::vector<size_t> ranks;
-  };
+struct Copy {
+  uint64_t hash = 0;
+  std::vector<size_t> ranks;  // that share it
+};
+
+// A tensor whose copies differ.
+struct Finding {
+  Compared tensor;
+  std::map<int, Copy> copies;
+  uint64_t right = 0;     // the hash of most copies
+  bool majority = false;  // they are more than half
+
+  // What tells most comes first. Damage spreads by way of gradients, from one copy to moments of many ranks:
+  // a tensor in which most copies agree names the rank, and a weight is nearer to the cause.
+  auto urgency() const { return std::tuple(!majority, tensor.kind != weight, tensor); }
+};
+
+// Of all that the ranks have sent.
+std::vector<Finding> findings(const std::vector<Json>& ranks) {
   std::map<Compared, std::map<int, Copy>> tensors;
   for (size_t r = 0; r < ranks.size(); ++r)
     for (const Json& one : ranks[r]["tensors"]) {
@@ -226,47 +240,60 @@ std::string Comparison::tell(const std::vector<Json>& ranks, Json& first) const 
       copy.hash += one[4].get<uint64_t>();
       copy.ranks.push_back(r);
     }
-  const auto specs = logical_parameters(s_.model);
-  std::string text;
-  std::vector<std::string> more;
-  for (const auto& [tensor, copies] : tensors) {
+  std::vector<Finding> found;
+  for (auto& [tensor, copies] : tensors) {
     std::map<uint64_t, size_t> votes;
     for (const auto& [id, copy] : copies) ++votes[copy.hash];
     if (votes.size() < 2) continue;
     const auto winner = std::max_element(votes.begin(), votes.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
     const bool majority = 2 * winner->second > copies.size();
-    const std::string name = words[tensor.kind] + specs[static_cast<size_t>(tensor.order)].name;
-    if (!text.empty()) {
-      more.push_back(name);
-      continue;
-    }
-    std::vector<std::string> odd, right;
-    int odd_copy = -1, right_copy = -1;
-    for (const auto& [id, copy] : copies) {
-      const bool is_odd = majority ? copy.hash != winner->first : copy.hash != copies.begin()->second.hash;
-      (is_odd ? odd_copy : right_copy) = is_odd && odd_copy >= 0 ? odd_copy : id;
-      for (size_t r : copy.ranks)
-        (is_odd ? odd : right)
-            .push_back(is_odd || !majority ? fmt::format("{} ({})", r, ranks[r]["host"].get<std::string>())
-                                           : std::to_string(r));
-    }
-    first = {tensor.order, tensor.kind, tensor.box, odd_copy, right_copy, majority};
-    const auto list = [](const std::vector<std::string>& who) {
-      return fmt::format("rank{} {}", who.size() > 1 ? "s" : "", fmt::join(who, ", "));
-    };
-    text = fmt::format("\n  {} {}: {} {} {}{}", name, tensor.box, list(odd),
-                       odd.size() > 1 ? "differ from" : "differs from", list(right),
-                       majority ? "" : ", and no majority tells which is right");
+    found.push_back({tensor, std::move(copies), winner->first, majority});
   }
+  std::sort(found.begin(), found.end(),
+            [](const Finding& a, const Finding& b) { return a.urgency() < b.urgency(); });
+  return found;
+}
+
+// What ranks hold which side; `first` gets what all ranks need to find the first element.
+std::string tell_sides(const Finding& f, const std::string& name, const std::vector<Json>& ranks,
+                       Json& first) {
+  std::vector<std::string> odd, right;
+  int odd_copy = -1, right_copy = -1;
+  for (const auto& [id, copy] : f.copies) {
+    const bool is_odd = copy.hash != (f.majority ? f.right : f.copies.begin()->second.hash);
+    (is_odd ? odd_copy : right_copy) = is_odd && odd_copy >= 0 ? odd_copy : id;
+    for (size_t r : copy.ranks)
+      (is_odd ? odd : right)
+          .push_back(is_odd || !f.majority ? fmt::format("{} ({})", r, ranks[r]["host"].get<std::string>())
+                                           : std::to_string(r));
+  }
+  first = {f.tensor.order, f.tensor.kind, f.tensor.box, odd_copy, right_copy, f.majority};
+  const auto list = [](const std::vector<std::string>& who) {
+    return fmt::format("rank{} {}", who.size() > 1 ? "s" : "", fmt::join(who, ", "));
+  };
+  return fmt::format("\n  {} {}: {} {} {}{}", name, f.tensor.box, list(odd),
+                     odd.size() > 1 ? "differ from" : "differs from", list(right),
+                     f.majority ? "" : ", and no majority tells which is right");
+}
+
+// On rank 0, what differs, the most telling tensor first; the last of `first` are the names of the others.
+std::string Comparison::tell(const std::vector<Json>& ranks, Json& first) const {
+  const auto specs = logical_parameters(s_.model);
+  const std::vector<Finding> found = findings(ranks);
+  std::vector<std::string> names;
+  for (const Finding& f : found)
+    names.push_back(words[f.tensor.kind] + specs[static_cast<size_t>(f.tensor.order)].name);
+  // The groups that ask whether all agree are those whose copies are compared here.
+  check(!found.empty(), "replicas differ, but all copies of every tensor are equal");
+  std::string text = tell_sides(found[0], names[0], ranks, first);
   constexpr size_t shown = 6;
-  const size_t rest = more.size() > shown ? more.size() - shown : 0;
-  if (!more.empty())
-    first.push_back(fmt::format("\n  also in {} more: {}{}", more.size(),
-                                fmt::join(more.begin(), more.end() - static_cast<std::ptrdiff_t>(rest), ", "),
-                                rest ? ", ..." : ""));
-  else
-    first.push_back("");
+  const size_t more = names.size() - 1, told = std::min(more, shown);
+  const auto begin = names.begin() + 1;
+  first.push_back(more ? fmt::format("\n  also in {} more: {}{}", more,
+                                     fmt::join(begin, begin + static_cast<std::ptrdiff_t>(told), ", "),
+                                     more > told ? ", ..." : "")
+                       : "");
   return text;
 }
 

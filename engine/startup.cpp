@@ -2,16 +2,23 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace triax {
 
-std::chrono::steady_clock::time_point process_start() {
-  const auto now = std::chrono::steady_clock::now();
-  // Field 22 of /proc/self/stat: ticks from the boot to the start; the name in field 2 may hold spaces.
-  std::ifstream file("/proc/self/stat");
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// When the process of /proc/<who> began; now where the system does not tell.
+Clock::time_point start_of(const std::string& who) {
+  const auto now = Clock::now();
+  // Field 22 of stat: ticks from the boot to the start; the name in field 2 may hold spaces.
+  std::ifstream file("/proc/" + who + "/stat");
   std::string text;
   std::getline(file, text);
   const size_t name_end = text.rfind(')');
@@ -23,9 +30,26 @@ std::chrono::steady_clock::time_point process_start() {
   if (!fields || clock_gettime(CLOCK_BOOTTIME, &boot) != 0) return now;
   const double started = std::stod(word) / static_cast<double>(sysconf(_SC_CLK_TCK));
   const double age = static_cast<double>(boot.tv_sec) + 1e-9 * static_cast<double>(boot.tv_nsec) - started;
-  if (age < 0) return now;
-  return now -
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(age));
+  return age < 0 ? now
+                 : now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(age));
+}
+
+}  // namespace
+
+Clock::time_point process_start() {
+  return start_of("self");
+}
+
+Clock::time_point launcher_start() {
+  const std::string parent = std::to_string(getppid());
+  std::ifstream file("/proc/" + parent + "/comm");
+  std::string name;
+  std::getline(file, name);
+  // Not prted and the like, which may have been there for days.
+  const std::set<std::string> launchers{"mpirun",  "mpirun.openmpi",  "mpirun.mpich",  "mpirun_rsh",
+                                        "mpiexec", "mpiexec.openmpi", "mpiexec.hydra", "orterun",
+                                        "prterun", "orted",           "slurmstepd",    "hydra_pmi_proxy"};
+  return launchers.count(name) ? std::min(start_of(parent), process_start()) : process_start();
 }
 
 nlohmann::json StartupClock::over_ranks(Communicator& world) const {

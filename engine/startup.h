@@ -13,6 +13,10 @@ namespace triax {
 /// When this process began, on the steady clock, to the hundredth of a second; now where the system does not
 /// tell.
 std::chrono::steady_clock::time_point process_start();
+/// When the launcher of an MPI job began that has started this process: mpirun or, on other hosts, its daemon
+/// there; the daemon of srun's step. process_start() where the parent of this process is none that is known
+/// to live for one job alone.
+std::chrono::steady_clock::time_point launcher_start();
 
 /// What a rank's start took, phase by phase, up to the end of its first step. Phases follow each other.
 class StartupClock {

@@ -11,6 +11,7 @@
 #include "engine/job.h"
 #include "engine/report.h"
 #include "launch/cli.h"
+#include "launch/command_tree.h"
 #include "launch/commands.h"
 #include "launch/launch.h"
 #include "launch/plan_schedule.h"
@@ -66,7 +67,8 @@ class CommandLine {
     } catch (const CLI::CallForAllHelp& help) {
       return app_.exit(help);
     } catch (const CLI::ParseError& error) {
-      const std::string unknown = unknown_command(argc, argv);
+      // A misspelt word is why something else is missing: it comes first.
+      const std::string unknown = word_problem(app_);
       std::fputs(
           fmt::format("{} {}\nRun with --help for usage and an example.\n",
                       inked(stderr, Ink::red, "triax: error:"), unknown.empty() ? error.what() : unknown)
@@ -78,21 +80,6 @@ class CommandLine {
   }
 
  private:
-  // CLI11 only says that a command is required.
-  std::string unknown_command(int argc, char** argv) const {
-    std::string names, nearest;
-    const std::string given = argc > 1 ? argv[1] : "";
-    for (const CLI::App* command : app_.get_subcommands(nullptr)) {
-      const std::string name = command->get_name();
-      if (name == given) return "";
-      names += (names.empty() ? "" : ", ") + name;
-      if (nearest.empty() || edit_distance(given, name) < edit_distance(given, nearest)) nearest = name;
-    }
-    if (given.empty()) return "no command; the commands are " + names;
-    if (given[0] == '-') return "";
-    return fmt::format("{}: unknown command; the nearest is {} (of {})", given, nearest, names);
-  }
-
   void add_train() {
     CLI::App* command = app_.add_subcommand(
         "train", "run a job; its ranks are threads, or processes when started by mpirun or srun");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct CommandDoc {
 
   /// The last word of the path.
   std::string name() const { return path.substr(path.rfind(' ') + 1); }
+  /// Whether it has positional arguments; then the commands below it need not be given.
+  bool takes_arguments() const {
+    return std::any_of(options.begin(), options.end(), [](const OptionDoc& o) { return o.positional; });
+  }
 };
 
 /// The tree below a parser.
@@ -37,6 +42,11 @@ std::vector<const CommandDoc*> all_commands(const CommandDoc& root);
 
 /// "triax train [OPTIONS] JOB.yaml..."
 std::string usage_of(const CommandDoc& command);
+
+/// What is wrong with the words that `app` could not place when it last parsed: an unknown option or command
+/// with the nearest one or all there are, an argument too many, or that a command is missing. Empty when each
+/// word has its place. What else is wrong with the line may only follow from that.
+std::string word_problem(const CLI::App& app);
 
 /// A script that makes this shell complete the command line: "bash", "zsh" or "fish"; `keys` are those of a
 /// job file, for --set.

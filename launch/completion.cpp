@@ -61,7 +61,7 @@ std::string bash(const Commands& all, const std::vector<std::string>& keys) {
       "# bash completion for triax, written by `triax completion bash`\n"
       "_triax() {\n"
       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=triax options= "
-      "commands= values= i reached=0\n"
+      "commands= values= files= i reached=0\n"
       "  # Readline splits at '='; key=value is one word here.\n"
       "  COMPREPLY=()\n";
   out += find_command(all, "COMP_WORDS", 1, "COMP_CWORD");
@@ -71,8 +71,9 @@ std::string bash(const Commands& all, const std::vector<std::string>& keys) {
     for (const OptionDoc& o : c->options)
       if (!o.positional && o.takes_value())
         for (const std::string& name : o.names) values += (values.empty() ? "" : " ") + name;
-    out += fmt::format("    {}) options={} commands={} values={} ;;\n", in_quotes(c->path),
-                       in_quotes(words_of(*c, false)), in_quotes(words_of(*c, true)), in_quotes(values));
+    out += fmt::format("    {}) options={} commands={} values={} files={} ;;\n", in_quotes(c->path),
+                       in_quotes(words_of(*c, false)), in_quotes(words_of(*c, true)), in_quotes(values),
+                       c->takes_arguments() ? "yes" : "");
   }
   out += fmt::format(
       "  esac\n"
@@ -85,6 +86,10 @@ std::string bash(const Commands& all, const std::vector<std::string>& keys) {
       "    COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n"
       "  elif [[ -n $commands ]]; then\n"
       "    COMPREPLY=($(compgen -W \"$commands\" -- \"$cur\"))\n"
+      "    if [[ -n $files ]]; then\n"
+      "      compopt -o filenames\n"
+      "      while IFS= read -r i; do COMPREPLY+=(\"$i\"); done < <(compgen -f -- \"$cur\")\n"
+      "    fi\n"
       "  else\n"
       "    compopt -o default\n"
       "  fi\n"
@@ -132,7 +137,10 @@ std::string zsh(const Commands& all, const std::vector<std::string>& keys) {
       out += "      below=(";
       for (const CommandDoc& b : c->commands)
         out += in_quotes(zsh_text(b.name()) + ":" + zsh_text(b.doc)) + " ";
-      out += ")\n      _arguments" + arguments + " \\\n        '1:command:{ _describe command below }' ;;\n";
+      out += ")\n      _arguments" + arguments + " \\\n        " +
+             (c->takes_arguments() ? "'1:command or file:{ _describe command below; _files }' '*:file:_files'"
+                                   : "'1:command:{ _describe command below }'") +
+             " ;;\n";
     } else {
       out += "      _arguments" + arguments + " \\\n        '*:file:_files' ;;\n";
     }
@@ -160,7 +168,8 @@ std::string fish(const Commands& all, const std::vector<std::string>& keys) {
   for (const CommandDoc* c : all) {
     const std::string at = fmt::format("complete -c triax -n \"__triax_at '{}'\"", c->path);
     for (const CommandDoc& b : c->commands)
-      out += fmt::format("{} -f -a {} -d {}\n", at, b.name(), quoted_for_fish(b.doc));
+      out += fmt::format("{}{} -a {} -d {}\n", at, c->takes_arguments() ? "" : " -f", b.name(),
+                         quoted_for_fish(b.doc));
     for (const OptionDoc& o : c->options) {
       if (o.positional) continue;
       std::string names;

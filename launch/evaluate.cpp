@@ -36,7 +36,7 @@ struct EvaluateSubject {
 
 std::shared_ptr<const Tokenizer> tokenizer_of(const EvaluateOptions& options, EvaluateSubject& subject) {
   try {
-    return open_tokenizer(tokenizer_for(subject.source, subject.config, options.tokenizer));
+    return tokenizer_for(subject.source, subject.config, options.tokenizer);
   } catch (const Error& error) {
     if (!options.tokenizer.empty()) throw;
     subject.no_bytes = error.what();  // token files do without

@@ -51,7 +51,7 @@ void FirstCause::line(const std::string& line) {
   if (host_.empty() && line.rfind("srun: error: Node failure", 0) == 0) host_ = line;
   // An error may have several lines; what another one begins, or mpirun's own words, end it.
   in_error_ = in_error_ && error_lines_ < most_error_lines && !line.empty() && line.rfind("triax", 0) != 0 &&
-              line.rfind("--", 0) != 0 && line.rfind('[', 0) != 0;
+              line.rfind("--", 0) != 0 && line.rfind("srun: ", 0) != 0 && line.rfind('[', 0) != 0;
   if (in_error_) {
     error_ += "\n" + line;
     ++error_lines_;
@@ -62,6 +62,12 @@ void FirstCause::line(const std::string& line) {
 }
 
 std::string FirstCause::text() const {
+  // What the watchdog found comes before the processes that it then kills, those that are stopped.
+  if (has(error_, "the watchdog ends the job")) return error_;
+  if (has(death_, "Killed") || has(death_, "Out Of Memory"))
+    return death_ +
+           "\nkilled from outside: for want of memory, then `dmesg` on that host tells, and a smaller "
+           "training.micro_batch_size or more ranks help (`triax plan` shows the memory); or by somebody";
   // mpirun names the process that made it end the job, so its word counts more than the order of lines.
   return !death_.empty() ? death_ : !host_.empty() ? host_ : error_;
 }

@@ -143,15 +143,14 @@ void encode_prompt(const GenerateOptions& options, GenerateSubject& subject) {
     subject.prompt = fmt::format("{}", fmt::join(options.prompt_ids, ","));
     return;
   }
-  const std::string spec = tokenizer_for(subject.source, subject.config, options.tokenizer);
-  subject.tokenizer = open_tokenizer(spec);
+  subject.tokenizer = tokenizer_for(subject.source, subject.config, options.tokenizer);
   const Tokenizer& tokenizer = *subject.tokenizer;
   if (vocabulary < tokenizer.vocab_size())
     fail_usage(
         "{}: the model's vocab_size: {} is less than the {} tokens of the tokenizer {}; name the one that it "
-        "was "
-        "trained with (--tokenizer), or give tokens (--prompt-ids)",
-        subject.source.folder, vocabulary, tokenizer.vocab_size(), spec);
+        "was trained with (--tokenizer), or give tokens (--prompt-ids)",
+        subject.source.folder, vocabulary, tokenizer.vocab_size(),
+        options.tokenizer.empty() ? subject.config.data.tokenizer : options.tokenizer);
   if (tokenizer.end_of_text() && *tokenizer.end_of_text() < vocabulary) request.end = tokenizer.end_of_text();
   // Ids beyond the tokenizer's have no text.
   request.vocabulary = tokenizer.vocab_size();

@@ -181,6 +181,20 @@ std::vector<Host> slurm_allocation() {
   return hosts;
 }
 
+NodeTopology within_allocation(const NodeTopology& node) {
+  const char* counts = std::getenv("SLURM_JOB_CPUS_PER_NODE");
+  if (!counts) return node;
+  const std::vector<int> processors = expand_counts(counts);
+  if (processors.empty()) return node;
+  const int least = std::max(1, *std::min_element(processors.begin(), processors.end()));
+  NodeTopology own = node;
+  own.threads_per_core = std::min(node.threads_per_core, least);
+  own.cores = std::min(node.cores, least / own.threads_per_core);
+  // Which domains a part of the cores lies in is not told.
+  if (own.cores < node.cores) own.domains = 1;
+  return own;
+}
+
 bool is_this_host(const std::string& name) {
   char own[256] = {};
   gethostname(own, sizeof own - 1);

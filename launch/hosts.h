@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/topology.h"
+
 namespace triax {
 
 /// A host that may run ranks.
@@ -29,6 +31,11 @@ std::vector<int> expand_counts(const std::string& list);
 /// The hosts of the Slurm allocation that this process is in, with slots from SLURM_TASKS_PER_NODE, else from
 /// SLURM_JOB_CPUS_PER_NODE. Empty outside of one.
 std::vector<Host> slurm_allocation();
+
+/// What of a host is this process's in its Slurm allocation (SLURM_JOB_CPUS_PER_NODE, the smallest of its
+/// nodes'); all of it outside of one. Slurm hands out processors, which hwloc sees as cores of this process
+/// only where control groups confine it.
+NodeTopology within_allocation(const NodeTopology& node);
 
 /// True when the name is this machine's: localhost, its host name, or an address of one of its interfaces.
 bool is_this_host(const std::string& name);

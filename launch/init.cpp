@@ -47,14 +47,14 @@ int init(InitOptions o) {
   if (fs::exists(o.output, error) && !o.force)
     fail_usage("{} exists already; give --force to replace it, or another --output", o.output);
   o.draft.cluster = cluster_for(o);
-  if (!o.cluster.empty()) o.draft.cluster_file = o.cluster;
+  o.draft.cluster_file = o.cluster;
+  if (o.device != "cpu") o.draft.device = o.device;
   if (o.draft.train.empty()) o.draft.train = {"train.txt"};
   const Draft draft = draft_job(o.draft);
   replace_file(fs::absolute(o.output),
                draft_yaml(draft, o.draft, o.schema.empty() ? installed_schema() : o.schema));
   for (const std::string& reason : draft.reasons) fmt::print("{}\n", reason);
-  const std::string device =
-      o.cluster.empty() && !o.device.empty() && o.device != "cpu" ? " --device " + o.device : "";
+  const std::string device = o.draft.device.empty() ? "" : " --device " + o.draft.device;
   fmt::print("\n{} is written. Next:\n  triax plan {} --ranks {}{}\n  triax train {} --ranks {}\n", o.output,
              o.output, o.draft.ranks, device, o.output, o.draft.ranks);
   return exit_done;

@@ -39,8 +39,11 @@ std::vector<std::string> split(const std::string& text) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-std::string this_program() {
-  return std::filesystem::read_symlink("/proc/self/exe").string();
+// Asked once: a file that is replaced while the job runs has no path any more, and the new one stands at the
+// old one's.
+const std::string& this_program() {
+  static const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
+  return path;
 }
 
 /// Where ranks can go, before anything is known of the job.
@@ -71,29 +74,49 @@ RunConfig job_on(const LaunchOptions& o, const std::vector<Host>& hosts, int def
   return one;
 }
 
+/// This process is in the start of a batch job that Slurm has put back into its queue.
+bool requeued() {
+  const char* restarts = std::getenv("SLURM_RESTART_COUNT");
+  return restarts && std::atoi(restarts) > 0;
+}
+
 /// The run's complete checkpoints, as far as they count for this launch.
 class Progress {
  public:
   explicit Progress(const RunConfig& config) : dir_(config.checkpoint.dir) {
-    // A run that starts anew, or from a checkpoint named in the job, begins below whatever lies there.
-    if (config.checkpoint.resume != "auto")
-      for (const StepFolder& folder : step_folders(dir_)) older_.insert(id_of(folder));
+    const std::string& resume = config.checkpoint.resume;
+    if (resume == "auto") return;
+    // A run that starts anew, or from a checkpoint named in the job, begins below whatever lies there; but
+    // what the batch job's earlier starts have saved is its own.
+    const std::string origin = requeued() && resume != "never" ? id_of(resume) : "";
+    for (const StepFolder& folder : step_folders(dir_))
+      if (!requeued() || (resume != "never" && (origin.empty() || origin_of(folder.path) != origin)))
+        older_.insert(id_of(folder.path));
   }
   /// Step of the newest one that belongs to this launch, or -1.
   int64_t newest() const {
     for (const StepFolder& folder : step_folders(dir_)) {
-      const std::string id = id_of(folder);
+      const std::string id = id_of(folder.path);
       if (!id.empty() && !older_.count(id)) return folder.step;
     }
     return -1;
   }
 
  private:
-  static std::string id_of(const StepFolder& folder) {
+  static std::string id_of(const std::filesystem::path& folder) {
     try {
-      return read_complete(folder.path).id;
+      return read_complete(folder).id;
     } catch (const Error&) {
       return "";  // the ranks say what is wrong with it
+    }
+  }
+  // The id of the checkpoint that its run began with.
+  static std::string origin_of(const std::filesystem::path& folder) {
+    try {
+      const nlohmann::json extra = read_complete(folder).extra;
+      return extra.contains("origin") ? extra["origin"].value("id", "") : "";
+    } catch (const std::exception&) {
+      return "";
     }
   }
 
@@ -106,9 +129,10 @@ class Launch {
   Launch(const LaunchOptions& options, Places places)
       : o_(options),
         places_(std::move(places)),
-        node_(read_topology()),
+        node_(places_.slurm ? within_allocation(read_topology()) : read_topology()),
         config_(job_on(o_, places_.hosts, node_.cores)),
-        progress_(config_) {}
+        progress_(config_),
+        resume_own_(progress_.newest() >= 0) {}
 
   int dry_run();
   int run(Supervisor& supervisor);
@@ -127,6 +151,7 @@ class Launch {
   RunConfig job_for(const std::vector<Host>& hosts) const;
   std::vector<Host> answering(std::vector<std::string>& silent) const;
   std::vector<Host> answering_in_time(Supervisor& supervisor, std::vector<std::string>& silent) const;
+  void tell_shrunk(const std::string& why, const RunConfig& shrunk, const std::vector<Host>& hosts) const;
   Start next_start(Supervisor& supervisor);
   void requeue() const;
 
@@ -135,7 +160,7 @@ class Launch {
   NodeTopology node_;
   RunConfig config_;
   Progress progress_;
-  bool resume_own_ = false;  // a checkpoint of this launch exists: what checkpoint.resume says is done
+  bool resume_own_;  // a checkpoint of this launch exists: what checkpoint.resume says is done
 };
 
 // `triax train`'s arguments for the job, which may have been shrunk.
@@ -149,7 +174,7 @@ std::vector<std::string> Launch::train_arguments(const RunConfig& config) const 
     if (config.parallel.zero_shard_ranks != config_.parallel.zero_shard_ranks)
       set("parallel.zero_shard_ranks=auto");
   }
-  if (resume_own_ && config_.checkpoint.resume == "never") set("checkpoint.resume=auto");
+  if (resume_own_ && config_.checkpoint.resume != "auto") set("checkpoint.resume=auto");
   if (o_.accept_changes) words.emplace_back("--accept-changes");
   if (o_.quiet) words.emplace_back("--quiet");
   if (o_.verbose) words.emplace_back("--verbose");
@@ -254,10 +279,21 @@ std::vector<Host> Launch::answering_in_time(Supervisor& supervisor, std::vector<
   return hosts;
 }
 
+void Launch::tell_shrunk(const std::string& why, const RunConfig& shrunk,
+                         const std::vector<Host>& hosts) const {
+  say("{}; going on with data degree {} instead of {} ({} instead of {} ranks, micro-batches of {}) on {}; "
+      "the "
+      "global batch of {} stays",
+      why, shrunk.parallel.data, config_.parallel.data, world_size(shrunk), world_size(config_),
+      shrunk.training.micro_batch_size, to_string(hosts), shrunk.training.global_batch_size);
+}
+
 Launch::Start Launch::next_start(Supervisor& supervisor) {
   if (places_.hosts.empty()) return {command_for(config_, {}), true, {}};
   if (places_.slurm) {  // which looks after its nodes itself
-    return {command_for(job_for(places_.hosts), places_.hosts), true, {}};
+    const RunConfig job = job_for(places_.hosts);
+    if (world_size(job) < world_size(config_)) tell_shrunk("the allocation is smaller", job, places_.hosts);
+    return {command_for(job, places_.hosts), true, {}};
   }
   std::vector<std::string> silent;
   const std::vector<Host> hosts = answering_in_time(supervisor, silent);
@@ -274,12 +310,7 @@ Launch::Start Launch::next_start(Supervisor& supervisor) {
                     fmt::join(silent, ", "), capacity(config_, hosts, node_.cores), world_size(config_))};
   const std::optional<RunConfig> shrunk = shrunk_to(hosts);
   if (!shrunk) return {{}, false, no_replica(hosts)};
-  say("{} lost; going on with data degree {} instead of {} ({} instead of {} ranks, micro-batches of {}) on "
-      "{}; "
-      "the global batch of {} stays",
-      fmt::join(silent, ", "), shrunk->parallel.data, config_.parallel.data, world_size(*shrunk),
-      world_size(config_), shrunk->training.micro_batch_size, to_string(hosts),
-      shrunk->training.global_batch_size);
+  tell_shrunk(fmt::format("{} lost", fmt::join(silent, ", ")), *shrunk, hosts);
   return {command_for(*shrunk, hosts), true, {}};
 }
 
@@ -310,7 +341,7 @@ int Launch::run(Supervisor& supervisor) {
       return supervisor.stop_signal() == SIGINT ? exit_interrupted : exit_stopped;
     }
     if (next.possible) {
-      say("{}", to_shell(next.command));
+      if (!o_.quiet) say("{}", to_shell(next.command));
       run = supervisor.run(next.command);
     } else {
       run.attempt.status = exit_fault;
@@ -325,6 +356,8 @@ int Launch::run(Supervisor& supervisor) {
           run.cause.empty() ? "" : "; first cause: ", run.cause);
     if (!decision.restart) {
       if (!decision.reason.empty()) say("it is not started again: {}", decision.reason);
+      if (decision.status == exit_fault && o_.elastic && o_.max_restarts == 0)
+        say("--elastic goes on without lost hosts at the next start; --max-restarts K starts the job again");
       if (decision.status == exit_stopped && run.attempt.stop_signal == SIGUSR1) requeue();
       return decision.status;
     }
@@ -359,12 +392,29 @@ std::vector<std::string> inner_line(const LaunchOptions& o) {
   return line;
 }
 
+/// The job with as many ranks as --ranks says, else (with data: auto) as the nodes asked for take, else as
+/// its file says.
+RunConfig job_to_submit(const LaunchOptions& o) {
+  const int asked = o.slurm.nodes * o.slurm.ranks_per_node;
+  if (o.job.ranks == 0 && asked > 0) {
+    std::vector<std::string> problems;
+    RunConfig config = load_job(o.job.files, o.job.sets, {0, asked}, problems);
+    if (problems.empty()) return config;
+  }
+  return load_job(o.job.files, o.job.sets, {0, o.job.ranks});
+}
+
 int submit(const LaunchOptions& o) {
   if (!o.hosts.empty() || !o.hostfile.empty())
     fail_usage(
         "--slurm gets its hosts from Slurm; leave out --hosts and --hostfile, or name nodes with "
         "--sbatch-args=--nodelist=...");
-  const RunConfig config = load_job(o.job.files, o.job.sets, {0, o.job.ranks});
+  if (o.start.mpirun != StartOptions{}.mpirun || !o.start.agent.empty() || !o.start.mpirun_args.empty() ||
+      o.host_patience != LaunchOptions{}.host_patience)
+    fail_usage(
+        "--mpirun, --agent, --mpirun-args and --host-patience are for ranks that mpirun starts; with --slurm "
+        "srun does (--srun-args)");
+  const RunConfig config = job_to_submit(o);
   const SlurmShape shape = slurm_shape(o.slurm, config, o.elastic);
   const std::string script = batch_script(o.slurm, shape, config.name, config.output_dir, inner_line(o));
   if (o.dry_run) {

@@ -78,6 +78,8 @@ Supervisor::Supervisor(EndAtOnce end) : end_(end) {
   for (int s : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&signals_, s);
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   signal_file_ = signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
+  // A console that goes away is no reason to lose a run.
+  std::signal(SIGPIPE, SIG_IGN);
   check(signal_file_ >= 0, "signals can't be watched: {}", std::strerror(errno));
 }
 
@@ -208,6 +210,7 @@ int Supervisor::quiet_status(const std::vector<std::string>& words, milliseconds
   if (child == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, nullptr);

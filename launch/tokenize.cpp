@@ -117,6 +117,9 @@ int run_tokenize(TokenizeOptions options) {
 }
 
 int run_train(SentencePieceTraining training) {
+  if (std::filesystem::path(training.output).extension() != ".model")
+    fail_usage("tokenize train: --output {0}: a SentencePiece model ends in .model; write --output {0}.model",
+               training.output);
   training.inputs = expanded(training.inputs);
   if (training.threads == 0)
     training.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

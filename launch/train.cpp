@@ -24,7 +24,7 @@ int status_of(Outcome outcome) {
 }  // namespace
 
 int train(const TrainOptions& options) {
-  const auto started = process_start();
+  const auto started = launcher_start();
   RunConfig config;
   const auto load = [&](int launched) {
     config = load_job(options.job.files, options.job.sets, {launched, options.job.ranks});

@@ -188,12 +188,20 @@ void add_startup(CLI::App& group, const Choose& choose) {
   CLI::App* command = group.add_subcommand(
       "startup", "from the start to the end of the first step, phase by phase, against the number of ranks");
   const auto options = std::make_shared<StartupOptions>();
-  command->add_option("--ranks", options->ranks, "numbers of ranks, threads of this process")
+  command
+      ->add_option(
+          "--ranks", options->ranks,
+          "numbers of ranks, threads of this process (default: 1,2,4,8,16,32,64); under mpirun or srun "
+          "its processes are the ranks")
       ->delimiter(',')
-      ->capture_default_str()
       ->check(CLI::Range(1, 1024));
+  command->add_option(
+      "--beside", options->beside,
+      "a file with what --json printed for other numbers of ranks: the lines go through both");
   command->add_flag("--json", options->json, "machine-readable");
-  command->footer("Example:\n  triax bench startup --ranks 1,8,64");
+  command->footer(
+      "Example:\n  triax bench startup --ranks 1,8,64\n"
+      "  mpirun -n 8 triax bench startup --json >8.json\n  mpirun -n 64 triax bench startup --beside 8.json");
   command->final_callback([choose, options] {
     choose([options] {
       bench_startup(std::cout, *options);

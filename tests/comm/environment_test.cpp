@@ -6,6 +6,7 @@
 
 #include "comm/communicator.h"
 #include "comm/launched.h"
+#include "core/error.h"
 
 namespace triax {
 namespace {
@@ -123,7 +124,40 @@ TEST(StartedByMpi, MpirunInsideABatchJobCounts) {
 TEST(StartedByMpi, NonsenseDoesNotCount) {
   EXPECT_EQ(detected({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "alone");
   EXPECT_EQ(detected({{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "alone");
-  EXPECT_EQ(detected({{"PMI_RANK", "0"}}), "alone");
+}
+
+// What detected() throws; empty when it does not.
+std::string refused(const std::map<std::string, std::string>& environment) {
+  std::string words;
+  try {
+    detected(environment);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    words = error.what();
+  }
+  for (const char* name : known) unsetenv(name);
+  return words;
+}
+
+// As PMIx servers leave it: each process would be all ranks of the job, as threads.
+TEST(StartedByMpi, ARankWithoutASizeIsRefused) {
+  for (const std::string kind : {"PMIX", "PMI"}) {
+    const std::string words = refused({{kind + "_RANK", "0"}});
+    EXPECT_NE(words.find(kind + "_RANK=0 is set"), std::string::npos) << words;
+    EXPECT_NE(words.find(kind + "_SIZE is not"), std::string::npos) << words;
+    EXPECT_NE(words.find("unset " + kind + "_RANK"), std::string::npos) << words;
+    EXPECT_NE(words.find("srun --mpi=pmix"), std::string::npos) << words;
+  }
+  EXPECT_NE(refused({{"PMIX_RANK", "3"}, {"PMIX_SIZE", "2"}}).find("not as rank of PMIX_SIZE=2"),
+            std::string::npos);
+  // Others tell.
+  EXPECT_EQ(detected({{"PMIX_RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+            "1/2");
+  EXPECT_EQ(
+      detected(
+          {{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}}),
+      "alone");
+  EXPECT_EQ(detected({{"PMIX_RANK", "1"}, {"PMIX_SIZE", "2"}}), "1/2");
 }
 
 }  // namespace

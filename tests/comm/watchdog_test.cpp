@@ -1,8 +1,10 @@
 #include "comm/watchdog.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <thread>
 
@@ -123,6 +125,40 @@ TEST_F(WatchdogTest, CountsOnlyWaitsOfOneOperation) {
   });
   EXPECT_FALSE(ended_) << report_;
   EXPECT_EQ(warning_, "");
+}
+
+// Rank 1 lets rank 0 wait until some time after the whole process has been stopped for longer than the limit.
+TEST_F(WatchdogTest, DoesNotCountTheTimeInWhichAllWasSuspended) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t job = fork();
+  if (job == 0) {
+    run(2, 1000ms, [&](Communicator& world, int rank) {
+      std::vector<float> x(4);
+      if (rank == 0) return world.recv(view(x), 1).wait();
+      if (write(ready[1], "", 1) != 1) _exit(2);
+      using Clock = std::chrono::steady_clock;
+      for (auto at = Clock::now(), before = at; at - before < 1s && !ended_; at = Clock::now()) {
+        before = at;
+        std::this_thread::sleep_for(1ms);
+      }
+      std::this_thread::sleep_for(300ms);
+      world.send(view(x), 0).wait();
+    });
+    std::fputs(report_.c_str(), stderr);
+    _exit(ended_ ? 1 : 0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  std::this_thread::sleep_for(100ms);
+  kill(job, SIGSTOP);
+  std::this_thread::sleep_for(2s);
+  kill(job, SIGCONT);
+  int status = -1;
+  waitpid(job, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the watchdog ended the job";
+  close(ready[0]);
+  close(ready[1]);
 }
 
 // What processes do: each has a watchdog of its own and they meet in the folder alone.

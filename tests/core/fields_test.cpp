@@ -167,7 +167,10 @@ TEST(Fields, UnknownKeysNameTheNearest) {
       {"size: 1\nsub: {cuont: 3}", "job.yaml:2: sub.cuont: unknown key; the nearest known key is sub.count"},
       {"size: 1\ncount: 3", "job.yaml:2: count: unknown key; the nearest known key is sub.count"},
       {"size: 1\nparts: [{path: a, wieght: 3}]",
-       "job.yaml:2: parts[0].wieght: unknown key; the nearest known key is parts[0].weight"}};
+       "job.yaml:2: parts[0].wieght: unknown key; the nearest known key is parts[0].weight"},
+      // None is near.
+      {"size: 1\nsub: {resetpos: 3}",
+       "job.yaml:2: sub.resetpos: unknown key; sub has the keys count, on, mode"}};
   for (const auto& [text, expected] : cases) EXPECT_EQ(problem(text), expected);
 }
 

@@ -133,6 +133,19 @@ TEST(MegatronTokens, DamageIsFoundWhenOpened) {
   EXPECT_NE(opened(data, mmap_index(8, {{-1, 0}})).find("-1 elements"), std::string::npos);
   EXPECT_NE(opened(data, mmap_index(8, {{1, -2}})).find("from byte -2"), std::string::npos);
   EXPECT_NE(opened(data, mmap_index(8, {})).find("no tokens"), std::string::npos);
+  // Of three documents, the last of which ends with the last of two sequences, one is nonsense.
+  const auto with_documents = [&](const std::vector<int64_t>& documents) {
+    std::string changed = index.substr(0, index.size() - 2 * 8);
+    const auto count = static_cast<uint64_t>(documents.size());
+    std::memcpy(changed.data() + 26, &count, 8);
+    return opened(data, changed + elements<int64_t>(documents));
+  };
+  EXPECT_EQ(with_documents({0, 1, 1, 2}), "accepted");
+  EXPECT_NE(with_documents({0, 1, 3}).find("document 2 begins with sequence 3, where one from 1 to 2"),
+            std::string::npos)
+      << with_documents({0, 1, 3});
+  EXPECT_NE(with_documents({0, 2, 1}).find("document 2 begins with sequence 1"), std::string::npos);
+  EXPECT_NE(with_documents({-1, 2}).find("document 0 begins with sequence -1"), std::string::npos);
   std::string huge = index;
   std::memset(huge.data() + 18, 0xff, 8);  // number of sequences
   EXPECT_NE(opened(data, huge).find("in the middle of its sequence lengths"), std::string::npos);

@@ -186,6 +186,76 @@ TEST(Tokenize, StoppedAnywhereAndRepeatedGivesTheSameFilesWithAnyWorkers) {
   ASSERT_TRUE(tokenize(o, [](const TokenizeProgress& p) { return p.first_bytes == 0; }));
 }
 
+// Stops after the first wave, and gives what the repeated run begins with: bytes that were done before it.
+int64_t stopped_and_repeated(TokenizeOptions o, const std::function<void(TokenizeOptions&)>& between) {
+  o.workers = 1;
+  o.overwrite = true;
+  EXPECT_FALSE(tokenize(o, [](const TokenizeProgress&) { return false; }));
+  between(o);
+  int64_t first = -1;
+  EXPECT_TRUE(tokenize(o, [&](const TokenizeProgress& p) {
+    first = p.first_bytes;
+    return true;
+  }));
+  return first;
+}
+
+TEST(Tokenize, BeginsAnewWhereTheStateIsOfNoUse) {
+  const TemporaryFolder folder;
+  TokenizeOptions o;
+  o.inputs = {folder.write("a.txt", prose(5'000'000))};
+  o.output = folder.path("out");
+  ASSERT_TRUE(finish(o));
+  const std::string whole = content(o.output + ".bin");
+  const auto first_after = [&](const std::function<void(TokenizeOptions&)>& between) {
+    const int64_t first = stopped_and_repeated(o, between);
+    EXPECT_TRUE(content(o.output + ".bin") == whole);
+    return first;
+  };
+  EXPECT_GT(first_after([](TokenizeOptions&) {}), 0);
+  for (const char* part : {".bin.part", ".documents.part"})
+    EXPECT_EQ(first_after([&](TokenizeOptions&) { std::filesystem::remove(o.output + part); }), 0) << part;
+  for (const char* state : {"{", "[]", "{\"identity\": 3}"})
+    EXPECT_EQ(first_after([&](TokenizeOptions&) { folder.write("out.state.json", state); }), 0) << state;
+  for (const std::string key : {"at", "input", "line", "written", "tokens", "open_document", "complete"}) {
+    const auto without = [&](TokenizeOptions&) {
+      std::string state = content(o.output + ".state.json");
+      state.replace(state.find('"' + key + '"'), key.size() + 2, "\"other\"");
+      folder.write("out.state.json", state);
+    };
+    EXPECT_EQ(first_after(without), 0) << key;
+  }
+}
+
+TEST(Tokenize, AShorterPartIsRefusedWithWhatHelps) {
+  const TemporaryFolder folder;
+  TokenizeOptions o;
+  o.inputs = {folder.write("a.txt", prose(5'000'000))};
+  o.output = folder.path("out");
+  const int64_t first = stopped_and_repeated(o, [](TokenizeOptions& again) {
+    std::filesystem::resize_file(again.output + ".bin.part", 10);
+    EXPECT_NE(refusal(again).find("remove it, and the same command begins anew"), std::string::npos)
+        << refusal(again);
+    std::filesystem::remove(again.output + ".bin.part");
+  });
+  EXPECT_EQ(first, 0);
+}
+
+TEST(Tokenize, AnotherEndOfTextBeginsAnew) {
+  const TemporaryFolder folder;
+  TokenizeOptions o;
+  o.inputs = {folder.write("a.txt", prose(5'000'000))};
+  o.tokenizer = plain_tokenizer(folder, "gpt2");
+  o.output = folder.path("out");
+  folder.write("tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  EXPECT_GT(stopped_and_repeated(o, [](TokenizeOptions&) {}), 0);
+  EXPECT_EQ(
+      stopped_and_repeated(
+          o, [&](TokenizeOptions&) { folder.write("tokenizer_config.json", R"({"eos_token": "<|eot|>"})"); }),
+      0);
+  EXPECT_EQ(read_all(o.output).back(), open_tokenizer(o.tokenizer)->end_of_text());
+}
+
 TEST(Tokenize, WrongInputsAreNamed) {
   const TemporaryFolder folder;
   TokenizeOptions o;
@@ -201,7 +271,8 @@ TEST(Tokenize, WrongInputsAreNamed) {
   const std::string bad = folder.write("b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n");
   EXPECT_NE(of(bad).find(bad + ":2: the line is cut off"), std::string::npos) << of(bad);
   EXPECT_NE(of(folder.write("c.jsonl", "\n")).find("holds no text"), std::string::npos);
-  EXPECT_FALSE(std::filesystem::exists(o.output + ".bin"));
+  for (const char* end : {".bin", ".bin.part", ".documents.part", ".state.json"})
+    EXPECT_FALSE(std::filesystem::exists(o.output + end)) << end;
 }
 
 TEST(Glob, ExpandsSortedAndWeighsByBytes) {

@@ -204,7 +204,32 @@ TEST(SentencePieceTokenizer, TrainsAndEncodesWhatItDecodes) {
   EXPECT_NE(refusal(folder.write("b.model", "nonsense")).find("no SentencePiece model"), std::string::npos);
 }
 
-// 100,000 lines of mixed scripts, emoji, white space, marks, contractions, added tokens and broken UTF-8.
+// Whatever the installed utf8proc knows.
+TEST(CharacterClasses, KnowLettersDigitsAndMarksOfUnicode16) {
+  const CharacterClasses classes;
+  for (const uint32_t letter : {0x2EBF0, 0x2EE5D, 0x13460, 0x143FA, 0x105C0, 0x1C89, 0x113D3, 0x1E5F0})
+    EXPECT_EQ(classes[letter], class_letter | class_word) << std::hex << letter;
+  for (const uint32_t digit : {0x10D40, 0x116E3, 0x1CCF0, 0x1E5FA})
+    EXPECT_EQ(classes[digit], class_number | class_word) << std::hex << digit;
+  for (const uint32_t mark : {0x897, 0x10EFC, 0x113B8, 0x1E5EF})
+    EXPECT_EQ(classes[mark], class_word) << std::hex << mark;
+  for (const uint32_t other : {0x10D66, 0x1138A, 0x143FB, 0x1CC00, 0x1CCFA, 0x1E5FF, 0x2EE5E, 0x10FFFF})
+    EXPECT_EQ(classes[other], 0) << std::hex << other;
+}
+
+// Marks of Unicode 15: what the package's tables, those of Unicode 9, do not know combines with nothing.
+TEST(Normalization, LeavesNewerMarksWhereTheyAre) {
+  for (const uint32_t mark :
+       {0x10EFD, 0x10EFF, 0x11F41, 0x11F42, 0x1E08F, 0x1E4EC, 0x1E4EF, 0x897, 0x1E5EE}) {
+    std::string text = "a", storage;
+    append_utf8(mark, text);
+    const std::string before = text + "\xCC\xB4";  // an overlay, which goes before all other marks
+    EXPECT_EQ(normalize_nfc(before, storage), before) << std::hex << mark;
+  }
+}
+
+// 100,000 lines of mixed scripts, emoji, white space, marks, contractions, added tokens and broken UTF-8, and
+// every character of Unicode.
 TEST(FullTokenizers, EqualThePackageLineByLine) {
   std::string why;
   const std::string python = test::python_with("tokenizers", &why);

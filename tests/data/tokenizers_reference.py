@@ -6,13 +6,13 @@ Trains in FOLDER gpt2.json (ByteLevel with its regex), gpt2-prefix.json (the sam
 text), llama3.json (Split, ignore_merges) and qwen2.json (Split, NFC), and writes text.bin (for each line its length,
 uint32, and its bytes, which need not be UTF-8) and for each tokenizer NAME.ids (count, uint32, and ids, int32) and
 NAME.text (decode() of them, length and bytes; not with --golden). Broken UTF-8 goes to the package with errors="replace", because it
-takes Unicode text. With --golden the tokenizers are small enough to be kept in a repository.
+takes Unicode text. Behind the LINES come all characters of Unicode, surrogates excepted, unless --golden is given; then
+the tokenizers are small enough to be kept in a repository.
 """
 import json
 import random
 import struct
 import sys
-import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -37,15 +37,15 @@ BROKEN = [b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xc
           b"\xf0\x80\x80\x80", b"\xe0\x80", b"\xf8\x88\x80\x80\x80"]
 
 
-def assigned(code):
-    return unicodedata.category(chr(code)) not in ("Cn", "Cs")
+def is_character(code):
+    return not 0xD800 <= code < 0xE000
 
 
 def piece(rng):
     kind = rng.random()
     if kind < 0.35:
         low, high = rng.choice(SCRIPTS)
-        return "".join(chr(c) for c in (rng.randrange(low, high) for _ in range(rng.randrange(1, 12))) if assigned(c))
+        return "".join(chr(c) for c in (rng.randrange(low, high) for _ in range(rng.randrange(1, 12))) if is_character(c))
     if kind < 0.6:
         return rng.choice(SPACES)
     if kind < 0.9:
@@ -53,7 +53,7 @@ def piece(rng):
     if kind < 0.97:
         return rng.choice(MARKS)
     code = rng.randrange(0x110000)
-    return chr(code) if assigned(code) else "?"
+    return chr(code) if is_character(code) else "?"
 
 
 def line(rng):
@@ -66,9 +66,18 @@ def line(rng):
     return text
 
 
-def corpus(lines):
+def all_characters():
+    """Each beside letters, digits, signs, white space, line ends, marks that come last and first (U+0345,
+    U+0334), and an added token that wants to be alone."""
+    codes = [c for c in range(0x110000) if is_character(c)]
+    for at in range(0, len(codes), 64):
+        yield "".join(f"a{c}b'd 1{c}2 !{c}? {c}'s{c}\n{c}\u0301 x\u0345{c} {c}\u0334<lone> <lone>{c}"
+                      for c in map(chr, codes[at:at + 64])).encode()
+
+
+def corpus(lines, every_character):
     rng = random.Random(1)
-    return [line(rng) for _ in range(lines)]
+    return [line(rng) for _ in range(lines)] + (list(all_characters()) if every_character else [])
 
 
 def tokenizer(pattern, nfc=False, prefix=False, **model):
@@ -105,7 +114,7 @@ def frame(path, parts):
 
 def main():
     folder, lines, golden = sys.argv[1], int(sys.argv[2]), "--golden" in sys.argv
-    texts = corpus(lines)
+    texts = corpus(lines, not golden)
     frame(f"{folder}/text.bin", texts)
     texts = [t.decode("utf-8", errors="replace") for t in texts]
     size = 330 if golden else 3000
@@ -113,7 +122,7 @@ def main():
     kinds = {"gpt2": tokenizer(None), "gpt2-prefix": tokenizer(None, prefix=True),
              "llama3": tokenizer(LLAMA3, ignore_merges=True), "qwen2": tokenizer(QWEN2, nfc=True)}
     for name, t in kinds.items():
-        train(t, size, texts[:20000])
+        train(t, size, texts[:min(lines, 20000)])
         data = json.loads(t.to_str())
         if name == "gpt2-prefix":
             data["model"]["merges"] = [" ".join(m) for m in data["model"]["merges"]]

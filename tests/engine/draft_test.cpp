@@ -53,7 +53,7 @@ TEST(ModelSizes, WhatIsNotThereIsRefusedWithWhatIs) {
 
 DraftRequest on_gpus(const std::string& family, const std::string& size, int ranks) {
   DraftRequest request{family, size, "", ranks};
-  request.cluster.device = "h100";
+  request.cluster.device = request.device = "h100";
   request.train = {"a.bin"};
   request.validation = {"b.bin"};
   return request;
@@ -79,6 +79,11 @@ TEST(Draft, TheFileReadsBackAsTheDraftAndHasEverySentence) {
   const Draft draft = draft_job(request);
   const std::string text = draft_yaml(draft, request, "/usr/share/triax/job.schema.json");
   EXPECT_EQ(text.rfind("# yaml-language-server: $schema=/usr/share/triax/job.schema.json\n", 0), 0u);
+  EXPECT_NE(
+      text.find("\n# Written by `triax init --for gpt2 --size 124m --ranks 8 --device h100 --data a.bin "
+                "--validation b.bin`.\n"),
+      std::string::npos)
+      << text.substr(0, 300);
   RunConfig back = config_from_yaml(text, "draft");
   EXPECT_EQ(back.parallel.data, 0);
   EXPECT_EQ(back.lr_schedule.decay_steps, 0);
@@ -108,16 +113,27 @@ TEST(Draft, TheFileReadsBackAsTheDraftAndHasEverySentence) {
   EXPECT_GT(sentences, 60);
 }
 
-TEST(Draft, WhatFitsNowhereIsRefusedWithWhatItNeeds) {
-  try {
-    DraftRequest request = on_gpus("gpt2", "124m", 2);
+TEST(Draft, WhatFitsNowhereIsRefusedWithWhatItNeedsAndWhatWouldDo) {
+  const auto refusal = [](DraftRequest request) -> std::string {
     request.cluster.memory = 0.5;
-    draft_job(request);
-    FAIL() << "124 million parameters fit half a GiB";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_NE(std::string(error.what()).find("the smallest needs"), std::string::npos) << error.what();
-  }
+    try {
+      draft_job(request);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return "124 million parameters fit half a GiB";
+  };
+  DraftRequest request = on_gpus("gpt2", "124m", 2);
+  EXPECT_NE(refusal(request).find("the smallest needs"), std::string::npos) << refusal(request);
+  EXPECT_NE(refusal(request).find("give more ranks, or a smaller --size"), std::string::npos);
+  // More ranks of the host would have less memory each.
+  request.cluster.device = "cpu";
+  request.device.clear();
+  const std::string host = refusal(request);
+  EXPECT_NE(host.find("(--device h100, h200, a100, b200 or a number of GiB"), std::string::npos) << host;
+  EXPECT_NE(host.find("or give fewer ranks, or a smaller --size"), std::string::npos) << host;
+  EXPECT_EQ(host.find("more ranks"), std::string::npos) << host;
 }
 
 }  // namespace

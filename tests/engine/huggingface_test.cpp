@@ -5,9 +5,12 @@
 #include "checkpoint/safetensors_folder.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/tensor_reader.h"
+#include "data/sentencepiece_tokenizer.h"
 #include "engine/hf_export.h"
 #include "engine/hf_import.h"
+#include "engine/hf_tokenizer.h"
 #include "engine/job.h"
+#include "engine/open_model.h"
 #include "engine/pretrained.h"
 #include "hf_models.h"
 #include "model/gpt.h"
@@ -196,6 +199,52 @@ TEST(HuggingFace, AKeyOfConfigJsonIsComputedOrRefusedByName) {
   expect_said(refused(head), "GPT2ForSequenceClassification");
 }
 
+// What the files of published models say besides the shape: none of it changes what is computed.
+TEST(HuggingFace, WhatPublishedModelsSayBesidesIsTaken) {
+  const json gpt2{{"n_ctx", 16},
+                  {"output_past", true},  // gpt2-xl
+                  {"n_special", 0},       // gpt2-medium
+                  {"predict_special_tokens", true},
+                  {"_num_labels", 1},  // distilgpt2
+                  {"id2label", {{"0", "LABEL_0"}}},
+                  {"label2id", {{"LABEL_0", 0}}},
+                  {"summary_activation", nullptr},
+                  {"summary_first_dropout", 0.1},
+                  {"summary_proj_to_labels", true},
+                  {"summary_type", "cls_index"},
+                  {"summary_use_proj", true},
+                  {"gradient_checkpointing", false},
+                  {"task_specific_params", {{"text-generation", {{"do_sample", true}, {"max_length", 50}}}}}};
+  const json llama{{"max_sequence_length", 32},  // LLaMA
+                   {"pretraining_tp", 1},       {"attention_bias", false},
+                   {"mlp_bias", false},         {"head_dim", 6},
+                   {"rope_scaling", nullptr},   {"_commit_hash", "4e20"},
+                   {"is_llama_config", true},  // SmolLM
+                   {"rope_interleaved", false}, {"transformers.js_config", {{"dtype", "q4"}}}};
+  const json qwen2{{"use_mrope", false},  // Qwen2.5
+                   {"use_sliding_window", false}, {"sliding_window", 32768}, {"max_window_layers", 24},
+                   {"attention_dropout", 0.0},    {"rope_scaling", nullptr}};
+  const json five{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}},  // transformers 5
+                  {"layer_types", {"full_attention", "full_attention"}},
+                  {"dtype", "float32"},
+                  {"pad_token_id", nullptr}};
+  for (const auto& [model, besides] :
+       {std::pair{hf_gpt2(), gpt2}, std::pair{hf_llama("llama", false), llama},
+        std::pair{hf_llama("qwen2", true), qwen2}, std::pair{hf_llama("qwen2", true), five}}) {
+    json config = model.config;
+    config.update(besides);
+    config.update(json{{"_name_or_path", "x"}, {"transformers_version", "4.40.1"}, {"use_cache", true}});
+    EXPECT_EQ(error_of([&] {
+                EXPECT_EQ(parse_hf_config(config, "").model, parse_hf_config(model.config, "").model);
+              }),
+              "");
+  }
+  json strange = hf_gpt2().config;
+  strange["sandwich_norm"] = true;
+  expect_said(error_of([&] { parse_hf_config(strange, "config.json"); }),
+              "can be taken out of config.json; docs/huggingface.md lists the known ones");
+}
+
 TEST(HuggingFace, BothFormsOfRopeMeanTheSame) {
   json four = hf_llama("llama", false).config, five = four;
   four["rope_scaling"] = llama3_scaling();
@@ -302,6 +351,149 @@ TEST(HuggingFace, SizesOfFiles) {
   EXPECT_EQ(parse_size("123456789012"), 123456789012);
   for (const char* wrong : {"", "GB", "0", "5 GB", "5gb", "1.5GB", "-1"})
     expect_said(error_of([&] { parse_size(wrong); }), "is no size of a file");
+}
+
+TEST(HuggingFace, AnImportIsEvaluatedInTheFoldersWindows) {
+  const ScratchFolder folder;
+  HfModel longer = hf_llama("llama", false);
+  longer.config["max_position_embeddings"] = 4096;
+  const auto window = [](const fs::path& path) {
+    return inference_config(open_model(path.string()), {}, {}).training.sequence_length;
+  };
+  for (const auto& [name, model, tokens] : {std::tuple{"short", hf_gpt2(), 16}, {"long", longer, 1024}}) {
+    const fs::path in = folder.path() / name, imported = folder.path() / (std::string(name) + "-triax");
+    model.write(in);
+    import_hf(in, imported, {}, false);
+    EXPECT_EQ(window(in), tokens);
+    EXPECT_EQ(window(imported), tokens);
+    import_hf(in, imported, {"training.sequence_length=8"}, true);
+    EXPECT_EQ(window(imported), 8);
+  }
+}
+
+// SentencePiece's tokenizer, converted: of a kind that Triax does not read.
+constexpr const char* converted = R"({
+  "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend"}, {"type": "Replace"}]},
+  "model": {"type": "BPE", "byte_fallback": true, "vocab": {}, "merges": []}})";
+const std::string tokenizers = TRIAX_SOURCE_DIR "/tests/golden/tokenizers/";
+
+// Which tokenizer a model is given text with; or why none.
+std::string tokenizer_of(const ModelSource& source, const std::string& wanted = "") {
+  std::string name;
+  const std::string why = error_of([&] {
+    const auto files = tokenizer_for(source, inference_config(source, {}, {}), wanted)->files();
+    name = files.empty() ? "bytes" : fs::path(files.front()).filename().string();
+  });
+  return why.empty() ? name : why;
+}
+
+TEST(HuggingFace, AnImportSaysThatItsTokenizerIsNotReadAndTakesNoTextWithoutOne) {
+  const ScratchFolder folder;
+  HfModel model = hf_gpt2();
+  model.config["resid_pdrop"] = 0;
+  model.config["vocab_size"] = 257;
+  model.tensors[0].shape = {257, 24};
+  const fs::path in = folder.path() / "in", imported = folder.path() / "triax";
+  model.write(in);
+  const auto notes = [&](const std::vector<std::string>& sets = {}) {
+    std::string all;
+    for (const std::string& note : import_hf(in, imported, sets, fs::exists(imported)).notes) all += note;
+    return all;
+  };
+  expect_said(notes(), "neither a tokenizer.json nor a tokenizer.model");
+  expect_said(tokenizer_of(open_model(imported)), "--tokenizer FILE");
+  EXPECT_EQ(notes({"data.tokenizer=bytes"}), "");
+  EXPECT_EQ(tokenizer_of(open_model(imported)), "bytes");
+  write_content(in / "tokenizer.json", converted);
+  expect_said(notes(), "normalizer Sequence is not supported");
+  expect_said(notes(), "--tokenizer");
+  expect_said(tokenizer_of(open_model(imported)), "normalizer Sequence is not supported");
+  expect_said(tokenizer_of(open_model(imported)), "--tokenizer FILE");
+  EXPECT_EQ(tokenizer_of(open_model(imported), "bytes"), "bytes");
+  write_content(in / "tokenizer.json", content_of(tokenizers + "gpt2.json"));
+  EXPECT_EQ(notes(), "");
+  EXPECT_EQ(tokenizer_of(open_model(imported)), "tokenizer.json");
+}
+
+TEST(HuggingFace, TokensOfAnUnknownTokenizerAreNotTakenForBytes) {
+  ModelSource source;
+  source.checkpoint.emplace();
+  source.config.model = parse_hf_config(hf_gpt2().config, "").model;
+  source.config.training.sequence_length = 8;
+  const auto trained_on = [&](const char* file, int64_t vocabulary) {
+    source.config.data.train.assign(1, {});
+    source.config.data.train[0].path = file;
+    source.config.model.vocab_size = vocabulary;
+    return tokenizer_of(source);
+  };
+  EXPECT_EQ(trained_on("a.txt", 1000), "bytes");
+  EXPECT_EQ(trained_on("a.bin", 257), "bytes");
+  EXPECT_EQ(trained_on("a.bin", 512), "bytes");
+  for (const int64_t vocabulary : {61, 1000}) {
+    expect_said(trained_on("a.bin", vocabulary), "does not say whose tokens");
+    expect_said(trained_on("a.bin", vocabulary), "--tokenizer FILE");
+    EXPECT_EQ(tokenizer_of(source, "bytes"), "bytes");
+  }
+}
+
+TEST(HuggingFace, ATokenizerIsExportedByTheNameThatIsLookedFor) {
+  const ScratchFolder folder;
+  RunConfig job;
+  job.model.vocab_size = 1 << 20;
+  job.data.tokenizer = tokenizers + "gpt2.json";
+  const HfTokenizer exported = hf_tokenizer(job);
+  EXPECT_TRUE(exported.notes.empty());
+  EXPECT_EQ(exported.files.count("gpt2.json"), 0u);
+  for (const auto& [name, text] : exported.files) write_content(folder.path() / name, text);
+  EXPECT_EQ(open_tokenizer(folder.path().string())->fingerprint(),
+            open_tokenizer(job.data.tokenizer)->fingerprint());
+}
+
+// transformers makes Qwen2's own tokenizer for that architecture, whatever the folder holds.
+TEST(HuggingFace, AnExportSaysWhereQwensTokenizerIsAnother) {
+  RunConfig job;
+  job.model.vocab_size = 1 << 20;
+  job.data.train.assign(1, {});
+  job.data.train[0].path = "a.txt";
+  for (const bool qwen : {false, true}) {
+    job.model.qkv_bias = qwen;
+    for (const std::string& tokenizer : {std::string("bytes"), tokenizers + "gpt2.json",
+                                         tokenizers + "llama3.json", tokenizers + "qwen2.json"}) {
+      job.data.tokenizer = tokenizer;
+      const HfTokenizer exported = hf_tokenizer(job);
+      const bool another = qwen && tokenizer != tokenizers + "qwen2.json";
+      ASSERT_EQ(exported.notes.size(), another ? 1u : 0u) << tokenizer;
+      if (another) expect_said(exported.notes[0], "with PreTrainedTokenizerFast.from_pretrained(DIR)");
+    }
+  }
+}
+
+TEST(HuggingFace, AFolderWithTwoFormsOfATokenizerIsReadByTheOneThatIsUnderstood) {
+  const ScratchFolder folder;
+  const std::string path = folder.path().string();
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "the quick brown fox " + std::to_string(i * i) + " jumps\n";
+  write_content(folder.path() / "text.txt", text);
+  SentencePieceTraining training;
+  training.inputs = {path + "/text.txt"};
+  training.output = path + "/tokenizer.model";
+  training.vocab_size = 320;
+  train_sentencepiece(training);
+  const auto opened = [&] {
+    std::string name;
+    const std::string why =
+        error_of([&] { name = fs::path(open_tokenizer(path)->files().front()).filename().string(); });
+    return why.empty() ? name : why;
+  };
+  write_content(folder.path() / "tokenizer.json", converted);
+  EXPECT_EQ(opened(), "tokenizer.model");
+  write_content(folder.path() / "tokenizer.json", std::string(converted).substr(0, 90));
+  expect_said(opened(), "damaged or cut off");
+  write_content(folder.path() / "tokenizer.json", content_of(tokenizers + "gpt2.json"));
+  EXPECT_EQ(opened(), "tokenizer.json");
+  write_content(folder.path() / "tokenizer.json", converted);
+  fs::remove(training.output);
+  expect_said(opened(), "normalizer Sequence is not supported");
 }
 
 TEST(HuggingFace, TheDocumentedTableIsTheProgramsOwn) {

@@ -149,6 +149,26 @@ TEST(Replicas, WithoutZeroItIsFoundStepsLater) {
   expect_named(config, flip, words(3));
 }
 
+// A norm damaged on one rank makes the gradients of all ranks with its tensor coordinate wrong, and so their
+// moments, four against four: the weight itself is what names the rank.
+TEST(Replicas, ATensorThatNamesTheRankLeads) {
+  RunConfig config = job(Architecture::gpt2, 2, 1, 4);
+  config.training.global_batch_size = 8;
+  config.training.micro_batch_size = 1;
+  config.parallel.zero_stage = 0;
+  config.optimizer.lr = 1e-30;
+  const std::string said = run(
+      config,
+      {.rank = 5, .name = "layers.0.attention_norm.weight", .position = 11, .step = 3, .bit = 0x01000000});
+  EXPECT_NE(
+      said.find(fmt::format("compared them\n  layers.0.attention_norm.weight [0:48]: rank 5 ({}) differs "
+                            "from ranks 0, 1, 2, 3, 4, 6, 7; first at [11]: ",
+                            host)),
+      std::string::npos)
+      << said;
+  EXPECT_NE(said.find("also in "), std::string::npos) << "the damage has not spread: " << said;
+}
+
 TEST(Replicas, AMomentOfAShardGroup) {
   RunConfig config = job(Architecture::gpt2, 1, 1, 6);
   config.parallel.zero_shard_ranks = 2;

@@ -186,6 +186,34 @@ TEST_F(CommandTest, PlanGivesTheDerivedValues) {
   EXPECT_EQ(run({"plan", "job.yaml", "--ranks", "8"}).status, 0);
 }
 
+// A misspelt word comes before what is missing because of it.
+TEST_F(CommandTest, UnknownWordsAreNamedFirst) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{}, "triax: no command is given; the commands are init, train"},
+      {{"trian", "job.yaml", "--ranks", "2"}, "triax: trian: unknown command; the nearest is train\n"},
+      {{"frobnicate"}, "triax: frobnicate: unknown command; the commands are init, train"},
+      {{"--frob", "train", "job.yaml"}, "triax: --frob: unknown option; the options are"},
+      {{"checkpoint"}, "triax checkpoint: no command is given; the commands are ls, inspect"},
+      {{"checkpoint", "exprt", "a", "b"},
+       "triax checkpoint: exprt: unknown command; the nearest is export\n"},
+      {{"checkpoint", "exprt", "a", "--format", "hf"}, "exprt: unknown command"},
+      {{"checkpoint", "x", "a", "b"}, "triax checkpoint: x: unknown command; the commands are ls, inspect"},
+      {{"generate", "run", "--promt", "x"},
+       "triax generate: --promt: unknown option; the nearest is --prompt\n"},
+      {{"generate", "--promt=x"}, "triax generate: --promt: unknown option; the nearest is --prompt\n"},
+      {{"generate", "--promt", "x", "--ranks", "0"}, "--promt: unknown option"},
+      {{"train", "--rank", "2"}, "triax train: --rank: unknown option; the nearest is --ranks\n"},
+      {{"report", "run", "more"},
+       "triax report: more: an argument too many; usage: triax report [OPTIONS] RUN\n"},
+      {{"generate", "run"}, "--prompt"},
+      {{"train"}, "JOB.yaml is required"}};
+  for (const auto& [arguments, expected] : cases) {
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 2) << expected;
+    EXPECT_NE(r.err.find(expected), std::string::npos) << r.err;
+  }
+}
+
 TEST_F(CommandTest, PlanSaysWhatFits) {
   std::ofstream(dir_ / "cluster.yaml") << "ranks_per_node: 8\n";
   const Result fits = run({"plan", "job.yaml", "--ranks", "8", "--device", "1", "--json"});

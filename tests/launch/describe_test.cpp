@@ -104,11 +104,16 @@ TEST_F(DescribeTest, BashCompletesCommandsOptionsAndKeys) {
             "complete -F _triax triax\nmodel.hidden_size=\n");
   EXPECT_EQ(completed("triax train jo"), "complete -F _triax triax\n\n") << "files are bash's own business";
   EXPECT_EQ(completed("triax checkpoint prune --tens"), "complete -F _triax triax\n\n");
+  std::ofstream(dir_ / "tra 1.txt") << "x";
+  EXPECT_EQ(completed("triax tokenize tra"), "complete -F _triax triax\ntrain\ntra 1.txt\n");
+  EXPECT_EQ(completed("triax checkpoint tra"), "complete -F _triax triax\n\n") << "takes no files";
 }
 
 TEST_F(DescribeTest, FishAndZshComplete) {
   if (have("zsh")) {
     EXPECT_EQ(said("triax completion zsh >_triax && zsh -n _triax"), "");
+    EXPECT_NE(read(dir_ / "_triax").find("'1:command or file:{ _describe command below; _files }'"),
+              std::string::npos);
   }
   if (!have("fish")) GTEST_SKIP() << "no fish here";
   const auto completed = [&](const std::string& line) {
@@ -118,6 +123,11 @@ TEST_F(DescribeTest, FishAndZshComplete) {
   EXPECT_EQ(completed("triax checkpoint insp").rfind("inspect\t", 0), 0u);
   EXPECT_EQ(completed("triax train --accept").rfind("--accept-changes\t", 0), 0u);
   EXPECT_EQ(completed("triax train --set model.hidden_s").rfind("model.hidden_size=", 0), 0u);
+  std::ofstream(dir_ / "tr1.txt") << "x";
+  const std::string both = completed("triax tokenize tr");
+  EXPECT_NE(both.find("train\t"), std::string::npos) << both;
+  EXPECT_NE(both.find("tr1.txt"), std::string::npos) << both;
+  EXPECT_EQ(completed("triax checkpoint tr"), "");
 }
 
 TEST_F(DescribeTest, AnUnknownShellIsRefused) {

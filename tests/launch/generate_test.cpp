@@ -128,6 +128,16 @@ TEST_F(GenerateCommand, RefusesWhatItCanNotDo) {
   refused("generate hf --prompt abc", "hf has no tokenizer.json or tokenizer.model");
   refused("evaluate hf held.txt", "hf has no tokenizer.json or tokenizer.model");
   EXPECT_EQ(out("generate hf --prompt abc --tokenizer bytes --tokens 3 --temperature 0 -q"), text) << errors_;
+  // Nor is its import, which is evaluated as the folder is.
+  EXPECT_NE(
+      out("checkpoint import hf imported --json").find("neither a tokenizer.json nor a tokenizer.model"),
+      std::string::npos);
+  refused("generate imported --prompt abc", "--tokenizer FILE");
+  refused("evaluate imported held.txt", "--tokenizer FILE");
+  const auto total = [&](const std::string& model) {
+    return nlohmann::json::parse(out("evaluate " + model + " held.txt --tokenizer bytes --json"))["total"];
+  };
+  EXPECT_EQ(total("imported"), total("hf"));
   refused("evaluate run --stride 33", "it can be 1 to 32");
 }
 

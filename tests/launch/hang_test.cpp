@@ -104,7 +104,22 @@ TEST_F(FullHangTest, AStoppedProcessIsNamedAndNoneIsLeft) {
     EXPECT_TRUE(fs::exists(dir_ / "out/logs" / ("collectives-rank-0000" + std::to_string(r) + ".jsonl")));
 }
 
-// ever.
+TEST_F(FullHangTest, AJobThatIsSuspendedAsAWholeGoesOn) {
+  if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
+  start("", std::string(mpirun) + "-n 4 ");
+  for (const int rank : {0, 1, 2, 3})
+    for (const int pid : processes(rank)) kill(pid, SIGSTOP);
+  std::this_thread::sleep_for(4s);  // the limit is two
+  const size_t steps = metrics("out").size();
+  for (const int rank : {0, 1, 2, 3})
+    for (const int pid : processes(rank)) kill(pid, SIGCONT);
+  std::this_thread::sleep_for(5s);
+  EXPECT_FALSE(ended()) << output("out");
+  EXPECT_GT(metrics("out").size(), steps);
+  for (const int pid : processes(0)) kill(pid, SIGTERM);
+  EXPECT_EQ(wait(60s), 75) << output("out");
+}
+
 TEST_F(HangTest, ADeadProcessEndsTheJob) {
   if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
   start("", std::string(mpirun) + "-n 4 ");

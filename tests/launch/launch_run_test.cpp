@@ -43,8 +43,8 @@ logging: {tensorboard: false}
     out_ = out;
     launcher_ = fork();
     if (launcher_ != 0) return;
-    const std::string line = "cd " + dir_.string() +
-                             " && exec " TRIAX_BINARY_DIR "/triax launch job.yaml --bind none " + arguments +
+    const std::string line = "cd " + dir_.string() + " && exec " + program_ +
+                             " launch job.yaml --bind none " + arguments +
                              " --set output_dir=" + (dir_ / out).string() + " >" + out + ".out 2>&1";
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(127);
@@ -103,12 +103,21 @@ logging: {tensorboard: false}
     int newest = -1;
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(dir_ / out_ / "checkpoints", none))
-      if (entry.path().filename().string()[0] != '.' && fs::exists(entry.path() / "manifest.json"))
+      if (entry.path().filename().string().rfind("step-", 0) == 0 &&
+          fs::exists(entry.path() / "manifest.json"))
         newest = std::max(newest, manifest(entry.path())["step"].get<int>());
     return newest;
   }
 
-  std::string out_;
+  size_t set_aside() const {
+    size_t count = 0;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(dir_ / out_ / "checkpoints", none))
+      count += entry.path().filename().string().find("abandoned") != std::string::npos;
+    return count;
+  }
+
+  std::string out_, program_ = TRIAX_BINARY_DIR "/triax";
   pid_t launcher_ = 0;
 };
 
@@ -124,6 +133,28 @@ TEST_F(LaunchRunTest, WhatCanNotStartIsUsageAndNeverRetried) {
   refused("--hosts '' --dry-run", "is empty; name hosts");
   refused("--hostfile '' --dry-run", "is empty; name hosts");
   refused("--mpirun /nowhere/mpirun --max-restarts 2", "name it with --mpirun");
+}
+
+TEST_F(LaunchRunTest, ABatchScriptIsForAsManyRanksAsItsNodesTake) {
+  start("run", "--slurm --nodes 2 --ranks-per-node 2 --dry-run --set parallel.data=auto");
+  EXPECT_EQ(finish(), 0) << output("run");
+  EXPECT_TRUE(said("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n")) << output("run");
+  start("run", "--slurm --nodes 2 --ranks-per-node 2 --dry-run --mpirun /opt/mpirun");
+  EXPECT_EQ(finish(), 2) << output("run");
+  EXPECT_TRUE(said("are for ranks that mpirun starts")) << output("run");
+}
+
+// In place of srun stands a program that ends well.
+TEST_F(LaunchRunTest, AnElasticJobSaysThatItsAllocationIsSmaller) {
+  fs::create_directories(dir_ / "bin");
+  fs::create_symlink("/bin/true", dir_ / "bin/srun");
+  program_ = "env SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=1 SLURM_NTASKS=1 PATH=" +
+             (dir_ / "bin").string() + ":$PATH " + program_;
+  start("run", "--elastic");
+  EXPECT_EQ(finish(), 0) << output("run");
+  EXPECT_TRUE(
+      said("the allocation is smaller; going on with data degree 1 instead of 2 (1 instead of 2 ranks"))
+      << output("run");
 }
 
 TEST_F(LaunchRunTest, VerboseReachesTheRanks) {
@@ -197,6 +228,66 @@ TEST_F(LaunchRunTest, AKilledRankIsStartedAgainFromTheNewestCheckpoint) {
   EXPECT_TRUE(said("starting it again from the checkpoint of step")) << output("run");
   EXPECT_EQ(metrics("run"), metrics("whole"));
   EXPECT_EQ(tensors("run", 200), tensors("whole", 200));
+}
+
+// The named checkpoint is where the job begins, not where each start of it does.
+TEST_F(LaunchRunTest, ARestartGoesOnFromTheNewestAlsoWhereOneWasNamed) {
+  ASSERT_EQ(triax("run", "--set training.steps=300 --set checkpoint.interval=100"), 0) << output("run");
+  start("run",
+        "--max-restarts 1 --backoff 0.1 --set training.steps=300 --set checkpoint.interval=20 --set "
+        "checkpoint.resume=" +
+            checkpoint("run", 100).string());
+  for (int i = 0; i < 4000 && (set_aside() < 2 || newest() < 140); ++i) std::this_thread::sleep_for(5ms);
+  const std::vector<pid_t> victims = ranks();
+  ASSERT_FALSE(victims.empty()) << output("run");
+  kill(victims.back(), SIGKILL);
+  EXPECT_EQ(finish(), 0) << output("run");
+  EXPECT_TRUE(said("starting it again from the checkpoint of step")) << output("run");
+  EXPECT_EQ(set_aside(), 2U) << "200 and 300, and none of this launch";
+  EXPECT_EQ(newest(), 300);
+}
+
+TEST_F(LaunchRunTest, ABatchJobThatIsPutBackIntoTheQueueGoesOn) {
+  start("run", "--set checkpoint.resume=never");
+  ASSERT_TRUE(wait_for_steps(3)) << output("run");
+  kill(launcher_, SIGUSR1);
+  EXPECT_EQ(finish(), 75) << output("run");
+  const int done = newest();
+  setenv("SLURM_RESTART_COUNT", "1", 1);
+  start("run", "--set checkpoint.resume=never");
+  unsetenv("SLURM_RESTART_COUNT");
+  EXPECT_TRUE(wait_for_steps(done + 3)) << output("run");
+  kill(launcher_, SIGUSR1);
+  EXPECT_EQ(finish(), 75) << output("run");
+  EXPECT_FALSE(fs::exists(dir_ / "run.old-1"));
+  EXPECT_GT(newest(), done);
+}
+
+TEST_F(LaunchRunTest, AnUpgradeWhileTheJobRunsLeavesItRestartable) {
+  fs::create_directories(dir_ / "bin");
+  fs::create_directory_symlink(TRIAX_BINARY_DIR "/lib", dir_ / "bin/lib");
+  fs::copy_file(program_, dir_ / "bin/triax");
+  fs::copy_file(program_, dir_ / "bin/new");
+  program_ = (dir_ / "bin/triax").string();
+  start("run", "--max-restarts 1 --backoff 0.1 --set training.steps=200 --set checkpoint.interval=5");
+  ASSERT_TRUE(wait_for_steps(10)) << output("run");
+  fs::rename(dir_ / "bin/new", dir_ / "bin/triax");
+  const std::vector<pid_t> victims = ranks();
+  ASSERT_FALSE(victims.empty()) << output("run");
+  kill(victims.back(), SIGKILL);
+  EXPECT_EQ(finish(), 0) << output("run");
+  EXPECT_EQ(newest(), 200);
+}
+
+TEST_F(LaunchRunTest, AConsoleThatGoesAwayEndsNothing) {
+  out_ = "run";
+  const std::string line =
+      "cd " + dir_.string() + " && " + program_ +
+      " launch job.yaml --bind none --set training.steps=60 --set logging.interval=1 --set "
+      "output_dir=run 2>&1 | head -n 1 >run.out";
+  EXPECT_EQ(std::system(line.c_str()), 0);
+  for (int i = 0; i < 3000 && newest() < 60; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(newest(), 60);
 }
 
 TEST_F(FullLaunchRunTest, AJobThatNeverGetsAnywhereIsGivenUp) {

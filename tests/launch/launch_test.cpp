@@ -103,6 +103,16 @@ TEST(Hosts, AnAllocationOfSlurm) {
   EXPECT_EQ(slurm_allocation(), (std::vector<Host>{{"n1", 4}, {"n2", 4}, {"n3", 2}}));
   setenv("SLURM_TASKS_PER_NODE", "4", 1);
   EXPECT_NE(refusal([] { slurm_allocation(); }).find("3 nodes"), std::string::npos);
+
+  // What of the machine is the allocation's: cores that a rank may be bound to.
+  const auto own = [](const char* processors, NodeTopology node) {
+    setenv("SLURM_JOB_CPUS_PER_NODE", processors, 1);
+    const NodeTopology t = within_allocation(node);
+    return fmt::format("{} cores, {} domains, {} threads", t.cores, t.domains, t.threads_per_core);
+  };
+  EXPECT_EQ(own("128(x2)", {64, 2, 2}), "64 cores, 2 domains, 2 threads");
+  EXPECT_EQ(own("16(x2),8", {64, 2, 2}), "4 cores, 1 domains, 2 threads");
+  EXPECT_EQ(own("1", {64, 2, 2}), "1 cores, 1 domains, 1 threads");
   for (const char* name : names) unsetenv(name);
 }
 
@@ -323,6 +333,9 @@ TEST(FirstCause, IsWhatMpirunSawFirst) {
     for (size_t i = 0; i < text.size(); i += 7) c.add(text.data() + i, std::min<size_t>(7, text.size() - i));
     return c.text();
   };
+  const std::string killed =
+      "\nkilled from outside: for want of memory, then `dmesg` on that host tells, and a smaller "
+      "training.micro_batch_size or more ranks help (`triax plan` shows the memory); or by somebody";
   EXPECT_EQ(cause("hello\n"), "");
   EXPECT_EQ(cause("triax: error: rank 2: here.cpp:1: no\ntriax: error: rank 0: stopped because\n"),
             "rank 2: here.cpp:1: no");
@@ -334,12 +347,17 @@ TEST(FirstCause, IsWhatMpirunSawFirst) {
   EXPECT_EQ(
       cause("triax: error: rank 0: a peer is gone\nmpirun noticed that process rank 3 with PID 0 on node h1 "
             "exited on signal 9 (Killed).\n"),
-      "mpirun noticed that process rank 3 with PID 0 on node h1 exited on signal 9 (Killed).");
+      "mpirun noticed that process rank 3 with PID 0 on node h1 exited on signal 9 (Killed)." + killed);
   EXPECT_EQ(
       cause("ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[1,0],0] on node h1\n"
             "  Remote daemon: [[1,0],1] on node h2\n"),
       "host h2 does not answer any more");
-  EXPECT_EQ(cause("srun: error: h1: task 3: Killed\n"), "srun: error: h1: task 3: Killed");
+  EXPECT_EQ(cause("srun: error: h1: task 3: Killed\n"), "srun: error: h1: task 3: Killed" + killed);
+  EXPECT_EQ(cause("srun: error: h1: task 3: Segmentation fault\n"),
+            "srun: error: h1: task 3: Segmentation fault");
+  // Stopped processes are killed by whoever ends the job; that they were is no cause.
+  const std::string hang = "the watchdog ends the job: an operation has taken longer\n  rank 3 is stopped";
+  EXPECT_EQ(cause("triax: error: " + hang + "\nsrun: error: h1: task 3: Killed\n"), hang);
   FirstCause none;
   EXPECT_TRUE(none.started());
   const std::string text = "srun: error: task 0 launch failed: Unspecified error\n";

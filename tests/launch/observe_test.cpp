@@ -245,6 +245,38 @@ TEST_F(SerialStartupTest, SixtyFourRanksTakeTheirFirstStepWithinTwentySeconds) {
   const Json start = json(dir_ / "startup");
   EXPECT_LT(start.at("seconds").at(1).get<double>(), 20);
   EXPECT_GT(start.at("phases").size(), 5u);
+  ASSERT_EQ(shell(std::string(TRIAX_BINARY_DIR) + "/triax bench startup --ranks 1,2 > told"), 0);
+  EXPECT_NE(text(dir_ / "told").find("measure it by mpirun -n N triax bench startup"), std::string::npos)
+      << text(dir_ / "told");
+}
+
+// Their launcher's and MPI's start, which no thread has, is part of what is measured and told.
+TEST_F(SerialStartupTest, ProcessesAreMeasuredFromTheirLaunchersStart) {
+  if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
+  const auto bench = [&](int ranks, const std::string& arguments) {
+    return shell("env " + std::string(mpirun) + "-n " + std::to_string(ranks) +
+                 " " TRIAX_BINARY_DIR "/triax bench startup " + arguments + " > told" +
+                 std::to_string(ranks) + " 2>&1");
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(bench(2, "--json"), 0) << text(dir_ / "told2");
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const Json start = json(dir_ / "told2");
+  EXPECT_EQ(start.at("ranks"), Json({2}));
+  EXPECT_EQ(start.at("processes"), true);
+  const Json& first = start.at("phases").at(0);
+  EXPECT_EQ(first.at("name"), "launcher and MPI");
+  // Starting two processes and MPI is most of such a command's time.
+  const double seconds = start.at("seconds").at(0);
+  EXPECT_GT(first.at("seconds").at(0).get<double>(), 0.1 * all);
+  EXPECT_LE(first.at("seconds").at(0).get<double>(), seconds);
+  EXPECT_LT(seconds, all + 0.1);
+  ASSERT_EQ(bench(6, "--beside told2"), 0) << text(dir_ / "told6");
+  const std::string told = text(dir_ / "told6");
+  EXPECT_NE(told.find("at 10000 processes \"launcher and MPI\" would dominate"), std::string::npos) << told;
+  EXPECT_EQ(told.find("one number of ranks"), std::string::npos) << told;
+  EXPECT_EQ(told.find("seconds of"), told.rfind("seconds of")) << "rank 0 alone tells: " << told;
+  EXPECT_EQ(bench(2, "--ranks 2"), 2) << text(dir_ / "told2");
 }
 
 }  // namespace

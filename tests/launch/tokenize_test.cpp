@@ -96,6 +96,9 @@ TEST_F(TokenizeCommand, FromTextToTokensAndBack) {
 }
 
 TEST_F(TokenizeCommand, ATokenizerIsTrainedAndUsed) {
+  EXPECT_EQ(run({"train", "missing.txt", "--output", "q9"}), 2);
+  EXPECT_NE(told().find("write --output q9.model"), std::string::npos)
+      << "before anything is read: " << told();
   {
     std::ofstream text(dir_ / "a.txt");
     for (int i = 0; i < 500; ++i) text << "a line of words, number " << i * i << "\n";
@@ -146,7 +149,9 @@ TEST_F(TokenizeCommand, AnInterruptKeepsTheStateAndLeavesNothingHalfValid) {
   EXPECT_FALSE(fs::exists(dir_ / "out.bin"));
   EXPECT_FALSE(fs::exists(dir_ / "out.idx"));
   EXPECT_TRUE(fs::exists(dir_ / "out.state.json"));
+  fs::remove(dir_ / "out.bin.part");
   ASSERT_EQ(run(arguments), 0) << told();
+  EXPECT_NE(told().find("out.bin.part is gone: beginning anew"), std::string::npos) << told();
   EXPECT_FALSE(fs::exists(dir_ / "out.state.json"));
 }
 
