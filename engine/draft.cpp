@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/fields_text.h"
+#include "core/shell.h"
 #include "model/gpt.h"
 
 namespace triax {
@@ -162,15 +163,6 @@ std::vector<std::string> reasons_for(const Draft& d, const DraftRequest& request
     list.push_back(fmt::format("The batch is small for processors; {} was trained with {} tokens a step.",
                                d.size->title, d.size->batch_tokens));
   return list;
-}
-
-// As a shell takes it for one word.
-std::string shell_word(const std::string& text) {
-  const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
-  if (!text.empty() && text.find_first_not_of(plain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 // The command that drafts this job again.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/shell.h"
 
 namespace triax {
 
@@ -40,22 +41,6 @@ std::vector<std::string> mca(const std::string& text) {
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-+=.,:/@%") == std::string::npos;
-  if (plain) return word;
-  std::string quoted(1, '\'');
-  for (const char c : word) {
-    if (c == '\'')
-      quoted.append("'\\''");
-    else
-      quoted.push_back(c);
-  }
-  quoted.push_back('\'');
-  return quoted;
-}
 
 std::string to_shell(const LaunchCommand& command) {
   std::string line;

@@ -40,8 +40,6 @@ struct LaunchCommand {
 
 /// The line as a shell would take it.
 std::string to_shell(const LaunchCommand& command);
-/// One word as a shell would take it.
-std::string shell_word(const std::string& word);
 
 /// Compute threads that each rank gets: the cores of a host divided by the ranks of the fullest one.
 Binding binding_of(const StartOptions& options, const RankPlacement& placement, const NodeTopology& node);

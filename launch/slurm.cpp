@@ -1,9 +1,9 @@
 #include "launch/slurm.h"
 
 #include "core/error.h"
+#include "core/shell.h"
 #include "engine/cluster.h"
 #include "engine/job.h"
-#include "launch/launch_command.h"
 
 namespace triax {
 
