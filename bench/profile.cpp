@@ -102,6 +102,8 @@ const Kernels& timed_kernels() {
       .bias_backward = timed<&Kernels::bias_backward>,
       .adamw = timed<&Kernels::adamw>,
       .squared_norm = timed<&Kernels::squared_norm>,
+      .normalise_sums = timed<&Kernels::normalise_sums>,
+      .decide_update = timed<&Kernels::decide_update>,
       .add = timed<&Kernels::add>,
       .cast = timed<&Kernels::cast>,
       .find_non_finite = timed<&Kernels::find_non_finite>,

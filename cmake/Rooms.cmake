@@ -11,8 +11,10 @@ set(TRIAX_COMMON_HEADERS <algorithm> <chrono> <cmath> <cstring> <filesystem> <fu
 
 function(triax_room NAME)
   cmake_parse_arguments(ROOM "" "" "BELOW;USES" ${ARGN})
-  file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${NAME}/*.cpp)
-  list(FILTER SOURCES EXCLUDE REGEX "/(cuda|mpi|nccl)/|/main\\.cpp$")
+  # Names relative to the room: a checkout may lie in a folder that is called cuda or mpi.
+  file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/${NAME} ${CMAKE_SOURCE_DIR}/${NAME}/*.cpp)
+  list(FILTER SOURCES EXCLUDE REGEX "^(cuda|mpi|nccl)/|^main\\.cpp$")
+  list(TRANSFORM SOURCES PREPEND ${CMAKE_SOURCE_DIR}/${NAME}/)
   set(door ${CMAKE_BINARY_DIR}/house/${NAME})
   file(MAKE_DIRECTORY ${door})
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${NAME} ${door}/${NAME} SYMBOLIC)
