@@ -72,7 +72,8 @@ TEST(ZeroBytes, StateIsSharedByTheGroup) {
       if (line.name == "optimizer") {
         const double want = 8.0 * static_cast<double>(plan.parameters) / shards;
         EXPECT_GE(static_cast<double>(line.bytes), want);
-        EXPECT_LT(static_cast<double>(line.bytes), want + 2 * Placement::alignment);
+        // Two moments and the update's scalars, each rounded up to the arena's alignment.
+        EXPECT_LE(static_cast<double>(line.bytes), want + 3 * Placement::alignment);
       }
   }
 }
