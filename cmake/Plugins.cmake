@@ -52,16 +52,23 @@ if(TRIAX_CUDA)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   add_library(triax_cuda MODULE ${TRIAX_CUDA_SOURCES})
-  # 1675: headers of core have pragmas that are GCC's. Relaxed constexpr: kernels share code with the host by it.
-  set_target_properties(triax_cuda PROPERTIES PREFIX "" CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
-                        CUDA_RUNTIME_LIBRARY Static
-                        COMPILE_OPTIONS "--threads=0;--expt-relaxed-constexpr;--diag-suppress=1675;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unknown-pragmas;-Werror=all-warnings")
-  target_compile_definitions(triax_cuda PRIVATE FMT_USE_CONSTEXPR=1) # fmt 9 takes nvcc for older than it is
-  target_include_directories(triax_cuda SYSTEM PRIVATE ${CUBLASLT_INCLUDE_DIR})
-  target_link_libraries(triax_cuda PRIVATE triax_core CUDA::cudart_static ${CUBLASLT_LIBRARY}
-                        -Wl,--exclude-libs,ALL)
-  target_include_directories(triax_cuda PRIVATE
-                             $<TARGET_PROPERTY:triax_parallel,INTERFACE_INCLUDE_DIRECTORIES>)
+  # What the sources are to compile for, today's and tomorrow's GPUs; nothing is linked of it, and a kernel that spills
+  # registers is an error. The test FullCuda.CompilesForAllArchitectures builds it.
+  add_library(triax_cuda_architectures OBJECT EXCLUDE_FROM_ALL ${TRIAX_CUDA_SOURCES})
+  set_target_properties(triax_cuda_architectures PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;100-real;120-real")
+  foreach(library triax_cuda triax_cuda_architectures)
+    # 1675: headers of core have pragmas that are GCC's. Relaxed constexpr: kernels share code with the host by it.
+    set_target_properties(${library} PROPERTIES PREFIX "" CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
+                          CUDA_RUNTIME_LIBRARY Static
+                          COMPILE_OPTIONS "--threads=0;--expt-relaxed-constexpr;--diag-suppress=1675;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unknown-pragmas;-Werror=all-warnings")
+    target_compile_definitions(${library} PRIVATE FMT_USE_CONSTEXPR=1) # fmt 9 takes nvcc for older than it is
+    target_include_directories(${library} SYSTEM PRIVATE ${CUBLASLT_INCLUDE_DIR})
+    target_link_libraries(${library} PRIVATE triax_core CUDA::cudart_static ${CUBLASLT_LIBRARY}
+                          -Wl,--exclude-libs,ALL)
+    target_include_directories(${library} PRIVATE
+                               $<TARGET_PROPERTY:triax_parallel,INTERFACE_INCLUDE_DIRECTORIES>)
+  endforeach()
+  target_compile_options(triax_cuda_architectures PRIVATE "-Xptxas=--warn-on-spills,--warning-as-error")
   if(TARGET triax)
     add_dependencies(triax triax_cuda)
   endif()

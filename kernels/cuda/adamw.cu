@@ -5,6 +5,9 @@ namespace triax::cuda {
 
 namespace {
 
+// The update's scalars cost a thread some two hundred double operations: as much as several packs' bytes.
+constexpr int kPacks = 8;
+
 /// One pass over weight, gradient and moments. An element's result depends on that element alone, so neither
 /// the width nor the size of the launch shows in the bits.
 template <int W>
@@ -17,7 +20,7 @@ __global__ void __launch_bounds__(array_threads) update(AdamW op) {
   const auto one_minus_beta1 = static_cast<float>(1.0 - static_cast<double>(op.beta1));
   const auto one_minus_beta2 = static_cast<float>(1.0 - static_cast<double>(op.beta2));
   const auto inverse_root = static_cast<float>(1.0 / sqrt(static_cast<double>(s.bias_correction2)));
-  visit_array<W>(op.n, [&](int64_t i, auto width) {
+  visit_array<W, kPacks>(op.n, [&](int64_t i, auto width) {
     constexpr int n = decltype(width)::value;
     float w[n], g[n], m[n], v[n];
     load(op.weight + i, w);
@@ -52,7 +55,7 @@ void adamw(Device& device, const AdamW& op) {
   if (op.n == 0) return;
   with_width<4>(aligned16(op.weight, op.grad, op.exp_avg, op.exp_avg_sq), [&](auto width) {
     constexpr int w = decltype(width)::value;
-    launch("AdamW", cuda_device(device), update<w>, array_blocks<w>(op.n), array_threads, 0, op);
+    launch("AdamW", cuda_device(device), update<w>, array_blocks<w, kPacks>(op.n), array_threads, 0, op);
   });
 }
 

@@ -21,19 +21,36 @@ void check_shape(const Op& op) {
         op.heads, op.kv_heads);
 }
 
-/// delta[b, a, s] = sum over d of dout * out: what the softmax's gradient subtracts. A warp has a row of a
-/// head.
-template <class T>
+/// delta[b, a, s] = sum over d of dout * out: what the softmax's gradient subtracts. `Lanes` lanes of a warp
+/// have a row of a head, in packs of W.
+template <class T, int W, int Lanes>
 __global__ void __launch_bounds__(32 * kWarps)
     row_products(int64_t b, int64_t s, int heads, int d, const T* out, const T* dout, float* delta) {
-  const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;  // (b * S + s) * A + a
-  if (item >= b * s * heads) return;
+  const int64_t item =
+      int64_t{blockIdx.x} * (kWarps * 32 / Lanes) + threadIdx.x / Lanes;  // (b * S + s) * A + a
+  const bool is_row = item < b * s * heads;
+  const int lane = static_cast<int>(threadIdx.x % Lanes);
   float sum = 0;
-  for (int i = static_cast<int>(threadIdx.x % 32); i < d; i += 32)
-    sum += widen(out[item * d + i]) * widen(dout[item * d + i]);
-  sum = warp_sum(sum);
+  if (is_row)
+    for (int i = lane * W; i < d; i += Lanes * W) {
+      float x[W], y[W];
+      load(out + item * d + i, x);
+      load(dout + item * d + i, y);
+#pragma unroll
+      for (int k = 0; k < W; ++k) sum += x[k] * y[k];
+    }
+#pragma unroll
+  for (int distance = Lanes / 2; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(full_warp, sum, distance);
   const int64_t row = item / heads, head = item % heads;
-  if (threadIdx.x % 32 == 0) delta[(row / s * heads + head) * s + row % s] = sum;
+  if (is_row && lane == 0) delta[(row / s * heads + head) * s + row % s] = sum;
+}
+
+template <class T, int W, int Lanes>
+void launch_row_products(CudaDevice& gpu, const AttentionBackward& op, float* delta) {
+  launch("attention row products", gpu, row_products<T, W, Lanes>,
+         blocks(pieces(op.b * op.s * op.heads, kWarps * 32 / Lanes)), 32 * kWarps, 0, op.b, op.s,
+         static_cast<int>(op.heads), static_cast<int>(op.head_size), op.out.as<T>(), op.dout.as<T>(), delta);
 }
 
 /// The new positions of all key-value heads, into the cache.
@@ -76,9 +93,16 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   auto* delta = static_cast<float*>(gpu.workspace());
   with_element_type(op.dout.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch("attention row products", gpu, row_products<T>, blocks(pieces(rows, kWarps)), 32 * kWarps, 0, op.b,
-           op.s, static_cast<int>(op.heads), static_cast<int>(op.head_size), op.out.as<T>(), op.dout.as<T>(),
-           delta);
+    const bool vector = op.head_size % vector_of<T> == 0 && aligned16(op.out.as<T>(), op.dout.as<T>());
+    with_width<vector_of<T>>(vector, [&](auto width) {
+      constexpr int w = decltype(width)::value;
+      if (w == 1 || op.head_size > 16 * w)
+        launch_row_products<T, w, 32>(gpu, op, delta);
+      else if (op.head_size > 8 * w)
+        launch_row_products<T, w, 16>(gpu, op, delta);
+      else
+        launch_row_products<T, w, 8>(gpu, op, delta);
+    });
   });
   if (tensor_attention_takes(op.head_size, op.qkv, op.out, op.dout, op.dqkv))
     tensor_attention_backward(gpu, op, delta);

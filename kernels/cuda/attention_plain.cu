@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kThreads) backward_queries(Backward<T> op) {
 }
 
 template <class T, int Parts>
-__global__ void __launch_bounds__(kThreads) backward_keys(Backward<T> op) {
+__global__ void __launch_bounds__(kThreads, 2) backward_keys(Backward<T> op) {
   const int64_t kv = blockIdx.y, b = blockIdx.z;
   const int d = op.d, pitch = d + 1, warp = static_cast<int>(threadIdx.x / 32),
             lane = static_cast<int>(threadIdx.x % 32);

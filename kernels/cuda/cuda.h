@@ -4,11 +4,11 @@
 
 namespace triax::cuda {
 
-// The GPU's entries of the table (cuda_kernels() of kernels.h, called with a CudaDevice of core/device_cuda.h alone), defined in the file of the group's name, as in cpu/cpu.h. Their contracts
-// stand in kernels.h; all pointers are device memory. Each is enqueued on the device's stream; one that the
-// runtime refuses is a fault that names the kernel. No kernel waits for the host or allocates (but a plan, at
-// a product's first call); none adds floats in an order that chance decides, so that equal calls have equal
-// bits.
+// The GPU's entries of the table (cuda_kernels() of kernels.h, called with a CudaDevice of core/device_cuda.h
+// alone), defined in the file of the group's name, as in cpu/cpu.h. Their contracts stand in kernels.h; all
+// pointers are device memory. Each is enqueued on the device's stream; one that the runtime refuses is a
+// fault that names the kernel. No kernel waits for the host or allocates (but a plan, at a product's first
+// call); none adds floats in an order that chance decides, so that equal calls have equal bits.
 //
 // Where kernels.h promises more than a GPU keeps:
 // - gemm: a row's bits may depend on M and on what the addresses are multiples of, since cuBLASLt chooses its

@@ -128,24 +128,28 @@ void with_width(bool vector, const F& f) {
     f(std::integral_constant<int, 1>{});
 }
 
-// A long array, a pack of W elements for each thread.
+// A long array, `Packs` packs of W elements for each thread: more than one where a thread has something to
+// find out first.
 
 constexpr int array_threads = 256;
 
-template <int W>
+template <int W, int Packs = 1>
 unsigned array_blocks(int64_t n) {
-  return blocks(pieces(n, int64_t{W} * array_threads));
+  return blocks(pieces(n, int64_t{W} * Packs * array_threads));
 }
 
-/// f(first element, constant<W>) for this thread's pack; at the array's end, element by element with
+/// f(first element, constant<W>) for each of this thread's packs; at the array's end, element by element with
 /// constant<1>.
-template <int W, class F>
+template <int W, int Packs = 1, class F>
 __device__ inline void visit_array(int64_t n, const F& f) {
-  int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * W;
-  if (i + W <= n) {
-    f(i, std::integral_constant<int, W>{});
-  } else {
-    for (; i < n; ++i) f(i, std::integral_constant<int, 1>{});
+#pragma unroll 1
+  for (int pack = 0; pack < Packs; ++pack) {
+    int64_t i = ((int64_t{blockIdx.x} * Packs + pack) * blockDim.x + threadIdx.x) * W;
+    if (i + W <= n) {
+      f(i, std::integral_constant<int, W>{});
+    } else {
+      for (; i < n; ++i) f(i, std::integral_constant<int, 1>{});
+    }
   }
 }
 

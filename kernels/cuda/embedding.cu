@@ -42,6 +42,8 @@ __global__ void count(int64_t t, int64_t rows, int64_t first_row, const int32_t*
   atomicAdd(&of_row[row].count, 1);
 }
 
+constexpr int kAtOnce = 4;  // rows of an id
+
 /// A warp has a token and 32 packs of columns; only an id's first token does anything.
 template <class T, int W>
 __global__ void scatter(int64_t tokens, int64_t h, int64_t rows, int64_t first_row, const int32_t* ids,
@@ -60,13 +62,23 @@ __global__ void scatter(int64_t tokens, int64_t h, int64_t rows, int64_t first_r
     unsigned found = __ballot_sync(full_warp, base + lane < tokens && ids[base + lane] == id);
     left -= __popc(found);
     while (found != 0) {
-      const int64_t at = base + __ffs(static_cast<int>(found)) - 1;
-      found &= found - 1;
-      if (c >= h) continue;
-      float d[W];
-      load(dy + at * h + c, d);
+      // Several rows are under way at once: a text's commonest token has thousands.
+      float d[kAtOnce][W];
+      int rows_of_id = 0;
 #pragma unroll
-      for (int k = 0; k < W; ++k) sum[k] += d[k];
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (found == 0) continue;
+        const int64_t at = base + __ffs(static_cast<int>(found)) - 1;
+        found &= found - 1;
+        rows_of_id = j + 1;
+        if (c < h) load(dy + at * h + c, d[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        if (j < rows_of_id && c < h) {
+#pragma unroll
+          for (int k = 0; k < W; ++k) sum[k] += d[j][k];
+        }
     }
   }
   if (c < h) store(dtable + row * h + c, sum);

@@ -81,12 +81,13 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, c_, c_, preference, 1, &best, &found);
   cublasLtMatmulPreferenceDestroy(preference);
-  check(status == CUBLAS_STATUS_SUCCESS && found > 0,
+  check(status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS,
         "cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}, result in {}, rows {}, {} and "
         "{} apart, "
         "at addresses that are multiples of {}, {} and {} bytes: {}",
         key.m, key.k, key.k, key.n, name_of(key.operands), name_of(key.result), key.lda, key.ldb, key.ldc,
-        key.alignment_a, key.alignment_b, key.alignment_c, cublasLtGetStatusString(status));
+        key.alignment_a, key.alignment_b, key.alignment_c,
+        cublasLtGetStatusString(status != CUBLAS_STATUS_SUCCESS || found == 0 ? status : best.state));
   algorithm_ = best.algo;
 }
 

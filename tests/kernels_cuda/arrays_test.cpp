@@ -19,7 +19,7 @@ Floats values_of(const ExactSum& sum) {
 }
 
 TEST_P(CudaKernels, AdamW) {
-  for (const int64_t n : {1, 7, 1024, 5003})
+  for (const int64_t n : {1, 7, 1024, 5003, 20011})
     for (const int64_t shift : {0, 1})
       for (const int32_t skip : {0, 1})
         compare("AdamW", [&](Side& side) {
