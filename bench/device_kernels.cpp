@@ -46,7 +46,7 @@ class Table {
   void parameters();
 
  private:
-  int64_t pool() const { return std::max(T * F, head_tokens() * V) + V * H; }
+  int64_t pool() const { return std::max(T * F, head_tokens() * V) + std::max(V, T) * H; }
   int64_t head_tokens() const { return std::min<int64_t>(T, 1024); }
   const int32_t* ids() const { return static_cast<const int32_t*>(ids_); }
 
@@ -61,7 +61,7 @@ class Table {
                products ? "TFLOP/s" : "GB/s   ",
                100 * (products ? work.flops / rate_ : work.bytes / bandwidth_) / time);
   }
-  void product(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
+  Gemm gemm_of(bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
     Gemm op;
     op.transpose_a = ta, op.transpose_b = tb;
     op.m = m, op.n = n, op.k = k;
@@ -72,6 +72,10 @@ class Table {
       op.c = weights_.as<float>(), op.beta = 1;
     else
       op.c = z_.as<bf16>();
+    return op;
+  }
+  void product(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
+    const Gemm op = gemm_of(ta, tb, m, n, k);
     line(fmt::format("{} {} x {} x {}", what, m, n, k), kernels_.gemm, op);
   }
 
@@ -98,6 +102,12 @@ void Table::products() {
     if (l.out * l.in <= 4 * parameters_) product((name + " dw").c_str(), true, false, l.out, l.in, T);
   }
   product("logits", false, true, head_tokens(), V, H);
+  if (!kernels_.fuses_gelu || !kernels_.fuses_gelu(DType::bf16, F)) return;
+  // Besides what the plain products and GELU take apart.
+  const Gemm up = gemm_of(false, true, T, F, H), down = gemm_of(false, false, T, F, H);
+  bf16* z = x_.as<bf16>() + T * H;
+  line("up forward with GELU", kernels_.gemm_gelu, {up, z});
+  line("down dx with GELU's", kernels_.gemm_gelu_backward, {down, z});
 }
 
 void Table::attention() {

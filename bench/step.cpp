@@ -135,7 +135,7 @@ void take_turns(std::istream& in, std::ostream& out, Communicator& world, Steps&
 }
 
 void report(std::ostream& out, const RunConfig& config, std::vector<double> seconds, double gemm_before,
-            double gemm_after, int threads) {
+            double gemm_after, const std::string& where) {
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
   const TrainingConfig& t = config.training;
@@ -145,15 +145,20 @@ void report(std::ostream& out, const RunConfig& config, std::vector<double> seco
              seconds.front(), seconds.back(), seconds.size());
   fmt::print(out, "tokens/s      {:.1f}\n", tokens / median);
   fmt::print(out, "GFLOP/s       {:.1f}  (model FLOPs)\n", rate / 1e9);
-  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {} threads\n", gemm_before / 1e9,
-             gemm_after / 1e9, threads);
+  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {}\n", gemm_before / 1e9,
+             gemm_after / 1e9, where);
   fmt::print(out, "share         {:.1f} %\n", 100 * rate / std::max(gemm_before, gemm_after));
 }
 
-// The GEMM rate of the job's ranks on this host, measured by one rank while the others sleep.
-double gemm_rate_of(Communicator& world, int threads) {
+// The GEMM rate of the job's ranks on this host, or of its GPU in the job's precision, measured by one rank
+// while the others sleep.
+double gemm_rate_of(const RunConfig& config, Communicator& world, int threads) {
   double rate = 0;
-  if (world.rank() == 0) rate = measured_gemm_rate(*make_cpu_device(threads), 1.0);
+  if (world.rank() == 0 && on_gpu(config))
+    rate = measured_product_rate(make_backend(config.training.device, threads, 0),
+                                 config.training.precision == "bf16" ? DType::bf16 : DType::f32, 1.0);
+  else if (world.rank() == 0)
+    rate = measured_gemm_rate(*make_cpu_device(threads), 1.0);
   world.barrier();
   return rate;
 }
@@ -174,15 +179,18 @@ void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, co
                  config.name, static_cast<double>(parameter_count(config.model)) / 1e6,
                  config.training.sequence_length, config.training.global_batch_size,
                  to_string(grid_of(config)), options.threads, options.threads == 1 ? "thread" : "threads");
+    // Of a GPU before the job takes its memory; a GPU does not slow down for what else the host does.
+    double before = on_gpu(config) && !options.turns ? gemm_rate_of(config, world, threads) : 0;
     Steps steps(config, options, world);
     if (options.turns) return take_turns(in, out, world, steps);
-    const double before = gemm_rate_of(world, threads);
+    if (!on_gpu(config)) before = gemm_rate_of(config, world, threads);
     steps.run(1);
     steps.forget();
     const Steps::Timed timed = steps.run(options.steps);
-    const double after = gemm_rate_of(world, threads);
+    const double after = on_gpu(config) ? before : gemm_rate_of(config, world, threads);
     if (!first) return;
-    report(out, config, timed.seconds, before, after, threads);
+    report(out, config, timed.seconds, before, after,
+           on_gpu(config) ? "one GPU" : fmt::format("{} threads", threads));
     if (!options.profile) return;
     // A rank with its threads has the roofs of its part of the machine.
     const double bandwidth = measured_triad_bandwidth(*make_cpu_device(threads), 1.0);

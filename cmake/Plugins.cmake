@@ -56,7 +56,13 @@ if(TRIAX_CUDA)
   # registers is an error. The test FullCuda.CompilesForAllArchitectures builds it.
   add_library(triax_cuda_architectures OBJECT EXCLUDE_FROM_ALL ${TRIAX_CUDA_SOURCES})
   set_target_properties(triax_cuda_architectures PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;100-real;120-real")
+  # cuDNN's headers alone: the library is opened at run time, when attention is to go through it.
+  find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDA_HINTS} PATH_SUFFIXES include)
   foreach(library triax_cuda triax_cuda_architectures)
+    if(CUDNN_INCLUDE_DIR)
+      target_compile_definitions(${library} PRIVATE TRIAX_CUDNN)
+      target_include_directories(${library} SYSTEM PRIVATE ${CUDNN_INCLUDE_DIR})
+    endif()
     # 1675: headers of core have pragmas that are GCC's. Relaxed constexpr: kernels share code with the host by it.
     set_target_properties(${library} PROPERTIES PREFIX "" CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
                           CUDA_RUNTIME_LIBRARY Static

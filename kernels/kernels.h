@@ -187,16 +187,27 @@ struct Dropout {
 struct BiasGeluForward {
   int64_t t, f;
   ConstElements u;     ///< [T, F] without the bias
-  ConstElements bias;  ///< [F]
+  ConstElements bias;  ///< [F]; null, where Kernels::fuses_gelu says so: u has it already
   Elements y;          ///< [T, F]
 };
 /// du = dy * gelu'(u + bias).
 struct BiasGeluBackward {
   int64_t t, f;
   ConstElements u;
-  ConstElements bias;
+  ConstElements bias;  ///< as in BiasGeluForward
   ConstElements dy;
   Elements du;  ///< [T, F] writes; may be dy
+};
+/// z = A op(B) + bias and y = gelu_tanh(z), at the product's end: `product` as for gemm, with y for its C,
+/// both of one type and nothing accumulated.
+struct GemmGelu {
+  Gemm product;
+  Elements z;  ///< [M, N] writes; rows as far apart as y's
+};
+/// dz = (A op(B)) * gelu_tanh'(z): `product`, without a bias, has dz for its C.
+struct GemmGeluBackward {
+  Gemm product;
+  ConstElements z;  ///< [M, N] of GemmGelu
 };
 /// y = silu(gate) * up, with row t of gu = [F gate | F up].
 struct SwigluForward {
@@ -356,6 +367,13 @@ struct Kernels {
   Kernel<Add> add;
   Kernel<Cast> cast;
   Kernel<FindNonFinite> find_non_finite;
+
+  // What a backend may have besides: null where it has not.
+  /// Whether products with `columns` columns of this type are to go through gemm_gelu and gemm_gelu_backward
+  /// instead of gemm and bias_gelu_*; what is kept for the backward then is z, with the bias.
+  bool (*fuses_gelu)(DType dtype, int64_t columns) = nullptr;
+  Kernel<GemmGelu> gemm_gelu = nullptr;
+  Kernel<GemmGeluBackward> gemm_gelu_backward = nullptr;
 };
 
 /// Kernels for DeviceKind::cpu.

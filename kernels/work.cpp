@@ -34,6 +34,19 @@ KernelWork work_of(const Gemm& op) {
           width(op.a) * (m * k + k * n) + width(op.c) * (op.beta != 0 ? 2 : 1) * m * n};
 }
 
+KernelWork work_of(const GemmGelu& op) {
+  KernelWork work = work_of(op.product);
+  work.kernel = "gemm_gelu";
+  work.bytes += width(op.z) * number(op.product.m) * number(op.product.n);
+  return work;
+}
+KernelWork work_of(const GemmGeluBackward& op) {
+  KernelWork work = work_of(op.product);
+  work.kernel = "gemm_gelu_backward";
+  work.bytes += width(op.z) * number(op.product.m) * number(op.product.n);
+  return work;
+}
+
 KernelWork work_of(const AttentionForward& op) {
   const double rows = number(op.b * op.s), d = number(op.head_size);
   return {"attention_forward", 4 * d * pairs(op),

@@ -16,6 +16,9 @@ struct KernelWork {
 
 /// 2 M N K; both operands read, C written, and read when it accumulates.
 KernelWork work_of(const Gemm& op);
+/// The product, and z written or read once.
+KernelWork work_of(const GemmGelu& op);
+KernelWork work_of(const GemmGeluBackward& op);
 /// Causal: position i meets i + 1 keys. Scores and values, 4 D operations per pair and head; backward with
 /// the recomputed scores 10 D (Dao et al. 2022).
 KernelWork work_of(const AttentionForward& op);

@@ -37,13 +37,18 @@ void Mlp::plan(Placement& slot, const ActivationShape& shape) {
                shape.dtype);
 }
 
+bool Mlp::fuses_gelu(const Pass& pass) const {
+  const Kernels& kernels = pass.context.kernels;
+  return !gated_ && kernels.fuses_gelu && kernels.fuses_gelu(pass.slot[slot_u_].dtype(), width_);
+}
+
 void Mlp::activate(Pass& pass, const Tensor& a) const {
   const Tensor u = pass.slot[slot_u_];
   Context& c = pass.context;
   if (gated_)
     c.kernels.swiglu_forward(c.device, {u[0], width_, u, a});
   else
-    c.kernels.bias_gelu_forward(c.device, {u[0], width_, u, up_.bias(pass), a});
+    c.kernels.bias_gelu_forward(c.device, {u[0], width_, u, fuses_gelu(pass) ? Tensor() : up_.bias(pass), a});
 }
 
 Tensor Mlp::activation_again(Pass& pass, Scratch::Frame& frame) const {
@@ -55,8 +60,12 @@ Tensor Mlp::activation_again(Pass& pass, Scratch::Frame& frame) const {
 void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   Scratch::Frame frame(pass.context.scratch);
   const Tensor a = activation_.get(pass, frame);
-  up_.forward(pass, x, pass.slot[slot_u_], /*add_bias=*/false);
-  activate(pass, a);
+  if (fuses_gelu(pass)) {
+    up_.forward_gelu(pass, x, pass.slot[slot_u_], a);
+  } else {
+    up_.forward(pass, x, pass.slot[slot_u_], /*add_bias=*/false);
+    activate(pass, a);
+  }
   if (!pass.replay) down_.forward(pass, a, y);
 }
 
@@ -65,7 +74,10 @@ void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Te
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
   const Tensor d_u = grad_u_.get(pass, frame);
-  {
+  if (fuses_gelu(pass)) {
+    Scratch::Frame inner(c.scratch);
+    down_.backward_input(pass, activation_again(pass, inner), dy, d_u, u);
+  } else {
     Scratch::Frame inner(c.scratch);
     const Tensor d_a = inner.take("gradient of activation", {u[0], width_}, dy.dtype());
     down_.backward_input(pass, activation_again(pass, inner), dy, d_a);

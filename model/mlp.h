@@ -11,7 +11,8 @@ namespace triax {
 /// columns, row-parallel down. A nonlinearity needs whole sums, so the column cut comes first (Megatron-LM,
 /// section 3).
 ///     x [T, H] -> u [T, F/t] (gate and up: [T, 2 F/t]) -> a [T, F/t] -> y [T, H] without down's bias
-/// (x and y [T/t, H] with sequence parallelism). Selective recomputation keeps u and computes a again.
+/// (x and y [T/t, H] with sequence parallelism). Selective recomputation keeps u and computes a again. u is
+/// without the bias, but where the kernels have GELU at the end of a product (Kernels::fuses_gelu).
 class Mlp {
  public:
   /// `name`: "layers.0.mlp".
@@ -27,6 +28,7 @@ class Mlp {
   Tensor out_bias(const Pass& pass) const { return down_.bias(pass); }
 
  private:
+  bool fuses_gelu(const Pass& pass) const;
   void activate(Pass& pass, const Tensor& a) const;
   /// a for the backward: from the slot, or computed again from u.
   Tensor activation_again(Pass& pass, Scratch::Frame& frame) const;

@@ -7,7 +7,7 @@ namespace triax {
 namespace {
 
 // y [T, N] = x [T, K] w[N, K]^T
-void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& bias) {
+Gemm product(const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& bias) {
   Gemm op;
   op.transpose_b = true;
   op.m = x[0], op.n = w[0], op.k = w[1];
@@ -15,17 +15,23 @@ void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, con
   op.b = w, op.ldb = w[1];
   op.c = y, op.ldc = y[1];
   op.bias = bias;
-  pass.context.kernels.gemm(pass.context.device, op);
+  return op;
+}
+void multiply(Pass& pass, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& bias) {
+  pass.context.kernels.gemm(pass.context.device, product(x, w, y, bias));
 }
 
 // dx [T, K] = dy [T, N] w [N, K]
-void multiply_back(Pass& pass, const Tensor& dy, const Tensor& w, const Tensor& dx) {
+Gemm product_back(const Tensor& dy, const Tensor& w, const Tensor& dx) {
   Gemm op;
   op.m = dy[0], op.n = w[1], op.k = w[0];
   op.a = dy, op.lda = dy[1];
   op.b = w, op.ldb = w[1];
   op.c = dx, op.ldc = dx[1];
-  pass.context.kernels.gemm(pass.context.device, op);
+  return op;
+}
+void multiply_back(Pass& pass, const Tensor& dy, const Tensor& w, const Tensor& dx) {
+  pass.context.kernels.gemm(pass.context.device, product_back(dy, w, dx));
 }
 
 // dw [N, K] += dy [T, N]^T x [T, K]
@@ -84,6 +90,13 @@ void ColumnLinear::forward(Pass& pass, const Tensor& x, const Tensor& y, bool ad
            with_bias_ && add_bias ? params.weight(bias_) : Tensor());
 }
 
+void ColumnLinear::forward_gelu(Pass& pass, const Tensor& x, const Tensor& z, const Tensor& a) const {
+  const ParamStore& params = pass.context.params;
+  Scratch::Frame frame(pass.context.scratch);
+  const Gemm op = product(gather_rows(pass, x, frame), params.weight(weight_), a, params.weight(bias_));
+  pass.context.kernels.gemm_gelu(pass.context.device, {op, z});
+}
+
 void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
   Scratch::Frame frame(pass.context.scratch);
   const Tensor addends = addends_of(pass, dx, frame);
@@ -140,10 +153,14 @@ void RowLinear::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   sum_rows(pass, addends, y).wait();
 }
 
-void RowLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+void RowLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                               const Tensor& z) const {
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor all = gather_rows(pass, dy, frame);
-  multiply_back(pass, all, pass.context.params.weight(weight_), dx);
+  const Tensor all = gather_rows(pass, dy, frame), w = pass.context.params.weight(weight_);
+  if (z.raw())
+    pass.context.kernels.gemm_gelu_backward(pass.context.device, {product_back(all, w, dx), z});
+  else
+    multiply_back(pass, all, w, dx);
   if (pass.weights_now) accumulate(pass, x, all, dy);
 }
 

@@ -38,6 +38,8 @@ class ColumnLinear {
 
   /// With add_bias false the bias is left to the activation behind it.
   void forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias = true) const;
+  /// z = x W^T + b and a = gelu(z), for kernels that have it in one (Kernels::fuses_gelu).
+  void forward_gelu(Pass& pass, const Tensor& x, const Tensor& z, const Tensor& a) const;
   /// dx = dy W, summed over the tensor group (f), under the GEMM of backward_weight when `pass.weights_now`.
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   /// dW += dy^T x, db += sum of dy. With sequence parallelism x is gathered a second time, so that it need
@@ -72,8 +74,9 @@ class RowLinear {
 
   /// y without the bias.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
-  /// dx = dy W; no communication (g).
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  /// dx = dy W; no communication (g). With z, x is gelu(z), and dx the gradient of z (Kernels::fuses_gelu).
+  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                      const Tensor& z = {}) const;
   /// dW += dy^T x, db += sum of dy: the same on all tensor ranks; with sequence parallelism over this rank's
   /// rows, to be added up once per step.
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;

@@ -4,6 +4,11 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <exception>
+#include <string>
+
+#include "kernels/cuda/attention.h"
+
 namespace {
 
 // NCCL is no part of CUDA, and one GPU needs none: it is looked for, not linked.
@@ -18,6 +23,24 @@ int nccl_version() {
 }
 
 }  // namespace
+
+const char* triax_cuda_check_cudnn() {
+#ifdef TRIAX_CUDNN
+  static thread_local std::string words;
+  void* library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return "no cuDNN";
+  dlclose(library);
+  try {
+    triax::cuda::check_cudnn_graphs();
+    return nullptr;
+  } catch (const std::exception& e) {
+    words = e.what();
+    return words.c_str();
+  }
+#else
+  return "no cuDNN";
+#endif
+}
 
 const char* triax_cuda_about(TriaxCudaAbout* about) {
   *about = {};

@@ -17,4 +17,8 @@ struct TriaxCudaAbout {
 /// driver.
 const char* triax_cuda_about(struct TriaxCudaAbout* about);
 
+/// Puts the graphs of attention that cuDNN is asked for before the libcudnn.so.9 that is found: null when it
+/// takes them, or what it says; "no cuDNN" where the library has none or was built without. Needs no GPU.
+const char* triax_cuda_check_cudnn();
+
 }  // extern "C"

@@ -24,10 +24,13 @@ __global__ void gelu(int64_t f, int cuts, const T* u, const T* bias, T* y) {
   visit_row<W>(f, cuts, [&](int64_t t, int64_t c) {
     float z[W], b[W];
     load(u + t * f + c, z);
-    load(bias + c, b);
+    if (bias) {
+      load(bias + c, b);
+#pragma unroll
+      for (int k = 0; k < W; ++k) z[k] += b[k];
+    }
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      z[k] += b[k];
       z[k] *= sigmoid(gelu_argument(z[k]));
     }
     store(y + t * f + c, z);
@@ -39,11 +42,15 @@ __global__ void gelu_backward(int64_t f, int cuts, const T* u, const T* bias, co
   visit_row<W>(f, cuts, [&](int64_t t, int64_t c) {
     float x[W], b[W], d[W];
     load(u + t * f + c, x);
-    load(bias + c, b);
     load(dy + t * f + c, d);
+    if (bias) {
+      load(bias + c, b);
+#pragma unroll
+      for (int k = 0; k < W; ++k) x[k] += b[k];
+    }
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const float z = x[k] + b[k], s = sigmoid(gelu_argument(z));
+      const float z = x[k], s = sigmoid(gelu_argument(z));
       const float slope = kGeluSlope * (1 + 3 * kGeluCubic * z * z);
       // 1 - s by its own sigmoid: no cancellation where s is near 1.
       d[k] *= s + z * s * (sigmoid(-gelu_argument(z)) * slope);

@@ -73,6 +73,7 @@ void attention_forward(Device& device, const AttentionForward& op) {
   check_shape(op);
   if (op.b == 0 || op.s == 0) return;
   CudaDevice& gpu = cuda_device(device);
+  if (cudnn_attention_forward(gpu, op)) return;
   if (tensor_attention_takes(op.head_size, op.qkv, op.out, op.out, op.out))
     tensor_attention_forward(gpu, op);
   else
@@ -83,6 +84,7 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   check_shape(op);
   if (op.b == 0 || op.s == 0) return;
   CudaDevice& gpu = cuda_device(device);
+  if (cudnn_attention_backward(gpu, op)) return;
   const int64_t rows = op.b * op.s * op.heads;
   const size_t bytes = static_cast<size_t>(rows) * sizeof(float);
   check(bytes <= CudaDevice::workspace_bytes(),

@@ -15,6 +15,17 @@ void tensor_attention_forward(CudaDevice& device, const AttentionForward& op);
 /// `delta` [B, A, S] holds the sums over dout * out.
 void tensor_attention_backward(CudaDevice& device, const AttentionBackward& op, const float* delta);
 
+// attention_cudnn.cu: cuDNN's, where it is asked for and takes the shape.
+/// TRIAX_CUDA_ATTENTION: our own kernels (the default), or cuDNN's, with a backward that is fast or one that
+/// adds in one order.
+enum class CudnnChoice { own, fastest, deterministic };
+CudnnChoice cudnn_choice();
+/// Whether cuDNN has been given the work.
+bool cudnn_attention_forward(CudaDevice& device, const AttentionForward& op);
+bool cudnn_attention_backward(CudaDevice& device, const AttentionBackward& op);
+/// A fault unless cuDNN takes the graphs of attention for what they are meant to be; needs no GPU.
+void check_cudnn_graphs();
+
 // attention_plain.cu: any type and head size, fp32 arithmetic.
 void plain_attention_forward(CudaDevice& device, const AttentionForward& op);
 void plain_attention_backward(CudaDevice& device, const AttentionBackward& op, const float* delta);

@@ -1,4 +1,6 @@
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
@@ -11,6 +13,9 @@
 // Sums are fp32 (CUBLAS_COMPUTE_32F: no TF32), also those of a product that is split along K, which are kept
 // in fp32 until they are added. The algorithm is the heuristic's first: equal calls have equal bits, on one
 // kind of GPU and version of the library.
+//
+// The library's GELU is the tanh form. Its epilogue for the bias's gradient is not used: it writes the sums
+// in the result's type, and the gradients of weights are accumulated in fp32.
 
 namespace triax::cuda {
 
@@ -41,6 +46,18 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
   check_cublas(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), what);
 }
 
+cublasLtEpilogue_t epilogue_of(const GemmKey& key) {
+  switch (key.epilogue) {
+    case Epilogue::gelu:
+      return key.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::none:
+      break;
+  }
+  return key.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_t ld) {
   cublasLtMatrixLayout_t made = nullptr;
   check_cublas(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(rows),
@@ -51,14 +68,17 @@ cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_
 
 }  // namespace
 
-GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias, size_t workspace_bytes) {
+GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias, const void* z,
+                   size_t workspace_bytes) {
   check_cublas(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
   const int32_t no = CUBLAS_OP_N, yes = CUBLAS_OP_T;
   set(desc_, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? yes : no, "transposition of B");
   set(desc_, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? yes : no, "transposition of A");
-  if (key.bias) {
-    set(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE, uint32_t{CUBLASLT_EPILOGUE_BIAS}, "a bias");
-    set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, "the bias's address");
+  set(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(epilogue_of(key)), "the epilogue");
+  if (key.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias, "the bias's address");
+  if (key.epilogue != Epilogue::none) {
+    set(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, z, "the address of GELU's argument");
+    set(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ldc, "the rows of GELU's argument");
   }
   a_ = layout(key.operands, key.transpose_b ? key.k : key.n, key.transpose_b ? key.n : key.k, key.ldb);
   b_ = layout(key.operands, key.transpose_a ? key.m : key.k, key.transpose_a ? key.k : key.m, key.lda);
@@ -81,7 +101,8 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, c_, c_, preference, 1, &best, &found);
   cublasLtMatmulPreferenceDestroy(preference);
-  check(status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS,
+  exists_ = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+  check(exists_ || key.epilogue != Epilogue::none,
         "cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}, result in {}, rows {}, {} and "
         "{} apart, "
         "at addresses that are multiples of {}, {} and {} bytes: {}",
@@ -97,7 +118,8 @@ GemmPlan::~GemmPlan() {
   if (desc_) cublasLtMatmulDescDestroy(desc_);
 }
 
-void GemmPlan::run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op) const {
+void GemmPlan::run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op, const void* z) const {
+  if (z) set(desc_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, z, "the address of GELU's argument");
   if (op.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(op.bias), "the bias's address");
   const float alpha = 1;
   void* c = const_cast<void*>(address(op.c));
@@ -107,15 +129,17 @@ void GemmPlan::run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op) 
       "cublasLtMatmul");
 }
 
-void gemm(Device& device, const Gemm& op) {
+namespace {
+
+/// Enqueues the product, or says that the library has none with this epilogue; a plain one it has.
+bool multiply(CudaDevice& gpu, const Gemm& op, Epilogue epilogue, const void* z) {
   check(op.beta == 0 || op.beta == 1, "a GEMM's beta is {}; it can be 0 (write) or 1 (accumulate)", op.beta);
   check(op.a.dtype() == op.b.dtype(), "a GEMM of {} and {}: A and B must have one type",
         name_of(op.a.dtype()), name_of(op.b.dtype()));
   check(op.beta == 0 || op.c.dtype() == DType::f32, "a GEMM can't accumulate in {}, only in f32",
         name_of(op.c.dtype()));
-  if (op.m <= 0 || op.n <= 0) return;
+  if (op.m <= 0 || op.n <= 0) return true;
   check(op.k > 0, "a GEMM over K = {}: the GPU's takes at least 1", op.k);
-  CudaDevice& gpu = cuda_device(device);
   const GemmKey key{.m = op.m,
                     .n = op.n,
                     .k = op.k,
@@ -126,14 +150,59 @@ void gemm(Device& device, const Gemm& op) {
                     .alignment_b = alignment_of(address(op.b)),
                     .alignment_c = alignment_of(address(op.c)),
                     .alignment_bias = alignment_of(address(op.bias)),
+                    .alignment_z = alignment_of(z),
                     .operands = op.a.dtype(),
                     .result = op.c.dtype(),
+                    .epilogue = epilogue,
                     .transpose_a = op.transpose_a,
                     .transpose_b = op.transpose_b,
                     .bias = static_cast<bool>(op.bias),
                     .accumulates = op.beta != 0};
   KernelState& state = state_of(gpu);
-  state.plan(key, address(op.bias), CudaDevice::workspace_bytes()).run(state.handle(), gpu, op);
+  const GemmPlan& plan = state.plan(key, address(op.bias), z, CudaDevice::workspace_bytes());
+  if (plan.exists()) plan.run(state.handle(), gpu, op, z);
+  return plan.exists();
+}
+
+}  // namespace
+
+void gemm(Device& device, const Gemm& op) {
+  multiply(cuda_device(device), op, Epilogue::none, nullptr);
+}
+
+bool fuses_gelu(DType dtype, int64_t columns) {
+  static const bool apart = [] {
+    const char* choice = std::getenv("TRIAX_CUDA_GELU");
+    if (!choice) return false;
+    const std::string_view how = choice;
+    check(how == "fused" || how == "apart",
+          "TRIAX_CUDA_GELU is '{}'; it can be fused (at the end of a product) or apart (a kernel of its own)",
+          how);
+    return how == "apart";
+  }();
+  return !apart && dtype == DType::bf16 && columns % 8 == 0;
+}
+
+void gemm_gelu(Device& device, const GemmGelu& op) {
+  CudaDevice& gpu = cuda_device(device);
+  Gemm product = op.product;
+  if (multiply(gpu, product, Epilogue::gelu, address(op.z))) return;
+  const Elements y = product.c;
+  product.c = op.z;
+  multiply(gpu, product, Epilogue::none, nullptr);
+  check(product.ldc == product.n, "GELU of rows that are {} elements long and {} apart", product.n,
+        product.ldc);
+  bias_gelu_forward(device, {product.m, product.n, op.z, nullptr, y});
+}
+
+void gemm_gelu_backward(Device& device, const GemmGeluBackward& op) {
+  CudaDevice& gpu = cuda_device(device);
+  const Gemm& product = op.product;
+  if (multiply(gpu, product, Epilogue::gelu_gradient, address(op.z))) return;
+  multiply(gpu, product, Epilogue::none, nullptr);
+  check(product.ldc == product.n, "GELU of rows that are {} elements long and {} apart", product.n,
+        product.ldc);
+  bias_gelu_backward(device, {product.m, product.n, op.z, nullptr, product.c, product.c});
 }
 
 }  // namespace triax::cuda

@@ -17,12 +17,13 @@ KernelState::~KernelState() {
   cublasLtDestroy(handle_);
 }
 
-const GemmPlan& KernelState::plan(const GemmKey& key, const void* bias, size_t workspace_bytes) {
+const GemmPlan& KernelState::plan(const GemmKey& key, const void* bias, const void* z,
+                                  size_t workspace_bytes) {
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
   return plans_
       .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-               std::forward_as_tuple(handle_, key, bias, workspace_bytes))
+               std::forward_as_tuple(handle_, key, bias, z, workspace_bytes))
       .first->second;
 }
 

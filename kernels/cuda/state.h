@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <map>
+#include <memory>
 
 #include "core/device_cuda.h"
 #include "kernels/kernels.h"
@@ -16,12 +17,16 @@ struct RopeFrequencies {
   double frequency[rope_max_half];
 };
 
+/// What a product does at its end, besides a bias: Gemm, GemmGelu, GemmGeluBackward.
+enum class Epilogue { none, gelu, gelu_gradient };
+
 /// What is asked of cuBLASLt, apart from addresses: products that are equal in this use one plan. Addresses
 /// count by what they are multiples of, since the algorithms do.
 struct GemmKey {
   int64_t m, n, k, lda, ldb, ldc;
-  int alignment_a, alignment_b, alignment_c, alignment_bias;
+  int alignment_a, alignment_b, alignment_c, alignment_bias, alignment_z;
   DType operands, result;
+  Epilogue epilogue;
   bool transpose_a, transpose_b, bias, accumulates;
   auto operator<=>(const GemmKey&) const = default;
 };
@@ -29,19 +34,24 @@ struct GemmKey {
 /// Descriptors and the algorithm that the library's heuristic puts first. Owns them.
 class GemmPlan {
  public:
-  /// `bias` stands for the real one's alignment.
-  GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias, size_t workspace_bytes);
+  /// `bias` and `z` stand for the real ones' alignment. A plain product that the library has no algorithm for
+  /// is a fault.
+  GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias, const void* z,
+           size_t workspace_bytes);
   ~GemmPlan();
   GemmPlan(const GemmPlan&) = delete;
   GemmPlan& operator=(const GemmPlan&) = delete;
 
-  /// Enqueues the product; `op` is one of the key that the plan was made for.
-  void run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op) const;
+  /// Whether the library has an algorithm with this epilogue.
+  bool exists() const { return exists_; }
+  /// Enqueues the product; `op` is one of the key that the plan was made for, z as its epilogue has it.
+  void run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op, const void* z) const;
 
  private:
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_{};
+  bool exists_ = false;
 };
 
 /// What the kernels keep from call to call on one device: CudaDevice::extension().
@@ -54,8 +64,10 @@ class KernelState {
 
   cublasLtHandle_t handle() const { return handle_; }
   /// The plan of a product; made where there is none yet.
-  const GemmPlan& plan(const GemmKey& key, const void* bias, size_t workspace_bytes);
+  const GemmPlan& plan(const GemmKey& key, const void* bias, const void* z, size_t workspace_bytes);
   const RopeFrequencies& rope_frequencies(const Rope& op);
+  /// Made when attention goes through cuDNN for the first time.
+  std::shared_ptr<class CudnnAttention> cudnn_attention;
 
  private:
   cublasLtHandle_t handle_ = nullptr;

@@ -1,7 +1,21 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "kernels/cuda/about.h"
+
+// The library itself looks at the operations and graphs; what it makes of them only a GPU can show.
+TEST(CudaLink, CudnnTakesTheGraphsOfAttention) {
+  void* library = dlopen(TRIAX_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto check =
+      reinterpret_cast<decltype(&triax_cuda_check_cudnn)>(dlsym(library, "triax_cuda_check_cudnn"));
+  ASSERT_NE(check, nullptr) << dlerror();
+  const char* words = check();
+  if (words && std::string_view(words) == "no cuDNN") GTEST_SKIP() << words;
+  EXPECT_EQ(words, nullptr) << words;
+}
 
 // What a machine without a GPU can show: the library was linked with everything it needs, opens, and says
 // what it is made of and what is missing.

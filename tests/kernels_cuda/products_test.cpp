@@ -46,6 +46,51 @@ TEST_P(CudaKernels, Gemm) {
         }
 }
 
+// Against the host's product and GELU one after the other, with the bias in z.
+TEST_P(CudaKernels, ProductsWithGelu) {
+  const Gpu& g = gpu(GetParam());
+  ASSERT_TRUE(g.kernels->fuses_gelu);
+  EXPECT_TRUE(g.kernels->fuses_gelu(DType::bf16, 64));
+  EXPECT_FALSE(g.kernels->fuses_gelu(DType::bf16, 12));
+  EXPECT_FALSE(g.kernels->fuses_gelu(DType::f32, 64));
+  struct Case {
+    int64_t t, f, h;
+  };
+  for (const Case& c : {Case{17, 40, 24}, Case{64, 128, 32}, Case{1, 8, 16}})
+    for (const bool with_bias : {true, false})
+      compare("products with GELU", [&](Side& side) {
+        Random random(3);
+        Array<bf16> x(side, as<bf16>(random.normals(c.t * c.h))),
+            w(side, as<bf16>(random.normals(c.f * c.h))), bias(side, as<bf16>(random.normals(c.f))),
+            back(side, as<bf16>(random.normals(c.h * c.f))), z(side, as<bf16>(untouched(c.t * c.f))),
+            y(side, as<bf16>(untouched(c.t * c.f))), dz(side, as<bf16>(untouched(c.t * c.f)));
+        Gemm up;
+        up.transpose_b = true;
+        up.m = c.t, up.n = c.f, up.k = c.h;
+        up.a = x.data(), up.lda = c.h, up.b = w.data(), up.ldb = c.h, up.c = y.data(), up.ldc = c.f;
+        if (with_bias) up.bias = bias.data();
+        Gemm down;
+        down.m = c.t, down.n = c.f, down.k = c.h;
+        down.a = x.data(), down.lda = c.h, down.b = back.data(), down.ldb = c.f, down.c = dz.data(),
+        down.ldc = c.f;
+        if (side.kernels.gemm_gelu) {
+          side.kernels.gemm_gelu(side.device, {up, z.data()});
+          side.kernels.gemm_gelu_backward(side.device, {down, z.data()});
+        } else {
+          const Array<bf16> zeros(side, as<bf16>(Floats(c.f, 0)));
+          up.c = z.data();
+          side.kernels.gemm(side.device, up);
+          side.kernels.gemm(side.device, down);
+          side.kernels.bias_gelu_forward(side.device, {c.t, c.f, z.data(), zeros.data(), y.data()});
+          side.kernels.bias_gelu_backward(side.device,
+                                          {c.t, c.f, z.data(), zeros.data(), dz.data(), dz.data()});
+        }
+        return Outputs{{"z", floats(z.read()), stored<bf16>},
+                       {"y", floats(y.read()), stored<bf16>},
+                       {"dz", floats(dz.read()), 2 * stored<bf16>}};
+      });
+}
+
 struct Heads {
   int64_t b, s, heads, kv_heads, d;
   int64_t row() const { return (heads + 2 * kv_heads) * d; }

@@ -96,7 +96,15 @@ TEST_P(CudaKernels, Activations) {
       side.kernels.bias_gelu_backward(side.device, {s.t, s.h, u.data(), bias.data(), dy.data(), du.data()});
       side.kernels.swiglu_forward(side.device, {s.t, s.h, gu.data(), gy.data()});
       side.kernels.swiglu_backward(side.device, {s.t, s.h, gu.data(), dy.data(), dgu.data()});
-      return Outputs{{"gelu", floats(y.read()), stored<T>},
+      // Without a bias, where the GPU keeps u with it.
+      Array<T> none(side, as<T>(Floats(s.h, 0))), z(side, as<T>(untouched(n))), dz(side, as<T>(untouched(n)));
+      const ConstElements no_bias =
+          side.device.kind() == DeviceKind::cuda ? ConstElements() : ConstElements(none.data());
+      side.kernels.bias_gelu_forward(side.device, {s.t, s.h, u.data(), no_bias, z.data()});
+      side.kernels.bias_gelu_backward(side.device, {s.t, s.h, u.data(), no_bias, dy.data(), dz.data()});
+      return Outputs{{"gelu without a bias", floats(z.read()), stored<T>},
+                     {"gelu gradient without a bias", floats(dz.read()), stored<T>},
+                     {"gelu", floats(y.read()), stored<T>},
                      {"gelu gradient", floats(du.read()), stored<T>},
                      {"swiglu", floats(gy.read()), stored<T>},
                      {"swiglu gradient", floats(dgu.read()), stored<T>}};
