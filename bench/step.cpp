@@ -67,7 +67,9 @@ std::vector<int32_t> batch_of(const RunConfig& config, const std::string& file) 
   return tokens;
 }
 
-bool on_gpu(const RunConfig& config) { return config.training.device == "cuda"; }
+bool on_gpu(const RunConfig& config) {
+  return config.training.device == "cuda";
+}
 
 /// One rank of the job, ready to train; with options.profile rank 0's kernels are timed.
 class Steps {
@@ -78,7 +80,8 @@ class Steps {
         timed_(*backend_.device),
         times_(options.profile && world.rank() == 0),
         mesh_(grid_of(config), world, mesh_needs(config), backend_.memory()),
-        trainer_(config, mesh_, times_ ? timed_ : *backend_.device, times_ ? timed_kernels() : *backend_.kernels,
+        trainer_(config, mesh_, times_ ? timed_ : *backend_.device,
+                 times_ ? timed_kernels() : *backend_.kernels,
                  plan_rank(config, world.rank()).scratch_bytes) {
     trainer_.initialise();
     const std::vector<int32_t> batch = batch_of(config, options.tokens);
