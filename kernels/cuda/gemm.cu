@@ -133,6 +133,7 @@ void gemm(Device& device, const Gemm& op) {
                     .accumulates = op.beta != 0};
   KernelState& state = state_of(gpu);
   state.plan(key, address(op.bias), CudaDevice::workspace_bytes()).run(state.handle(), gpu, op);
+  gpu.enqueued("gemm");
 }
 
 }  // namespace triax::cuda
