@@ -132,6 +132,11 @@ class Queue {
 
 /// A point in a queue.
 struct Mark {
+  // A replayed call reaches again what it has reached: of one queue, in order, that is nobody's wait.
+  void reach() {
+    if (!std::exchange(is_reached, true)) promise.set_value();
+  }
+  bool is_reached = false;
   std::promise<void> promise;
   std::shared_future<void> reached{promise.get_future()};
 };
@@ -232,7 +237,7 @@ class ForeignEvent final : public DeviceEvent {
   explicit ForeignEvent(ForeignDevice& device) : device_(&device) {}
   void record() override {
     mark_ = std::make_shared<Mark>();
-    device_->in_turn([mark = mark_] { mark->promise.set_value(); });
+    device_->in_turn([mark = mark_] { mark->reach(); });
   }
   void wait() override {
     if (mark_) mark_->reached.wait();
@@ -288,7 +293,7 @@ class ForeignLink final : public DeviceLink {
  public:
   Event record(Device& device) override {
     auto mark = std::make_shared<Mark>();
-    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->promise.set_value(); });
+    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->reach(); });
     return mark;
   }
   void wait(Device& device, const Event& event) override {
