@@ -94,6 +94,7 @@ uint64_t Recorder::begin(const std::shared_ptr<const CommGroup>& group, const Co
   if (trace_ && trace_->on())
     traced_[next_] =
         trace_->open(group->name, name_of(call.op), {{"bytes", static_cast<int64_t>(bytes)}}, true);
+  if (!range_) range_ = begin_range(name_of(call.op), {{group->name, static_cast<int64_t>(bytes)}});
   position_.op.store(call.op, std::memory_order_relaxed);
   position_.file.store(call.place.file_name(), std::memory_order_relaxed);
   position_.line.store(call.place.line(), std::memory_order_relaxed);

@@ -102,6 +102,7 @@ class Recorder {
     position_.inside_since.store(now.time_since_epoch().count(), std::memory_order_release);
   }
   void leave(Clock::time_point now) {
+    if (std::exchange(range_, false)) end_range();
     position_.outside_since.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     position_.inside_since.store(0, std::memory_order_release);
   }
@@ -135,6 +136,7 @@ class Recorder {
   uint64_t next_ = 0;
   Trace* trace_ = nullptr;
   std::map<uint64_t, int64_t> traced_;  // ticket -> span, of calls under way
+  bool range_ = false;                  // the profiler's, of the call that the rank is in
   double exposed_ = 0, hidden_ = 0;
   Position position_;
 };

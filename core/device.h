@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -16,6 +17,25 @@ enum class DeviceKind {
 };
 
 std::string_view name_of(DeviceKind kind);
+
+/// A point in the order of what a device was given, used again and again: made once, so that a step makes
+/// nothing. Goes before its device.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  /// All that has been enqueued so far; forgets the point before.
+  virtual void record() {}
+  /// Waits until the recorded point has been reached; at once when nothing was recorded.
+  virtual void wait() {}
+};
+
+/// Calls that were recorded once, to be enqueued as one. Goes before its device.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// Enqueues all of them.
+  virtual void launch() = 0;
+};
 
 /// Memory and execution resources of one rank. Each rank owns its Device and is its only user, so nothing
 /// here is shared between ranks. Work on a device is enqueued in order; on the CPU it is done when the call
@@ -47,6 +67,26 @@ class Device {
   virtual void fill_zero(void* destination, size_t bytes) = 0;
   /// Returns when all that was enqueued is done.
   virtual void synchronize() = 0;
+
+  // For steps that the host does not wait in. On a device whose work is done when a call returns they are
+  // what they are without the "later".
+  /// write() from memory of allocate_host(), which must stay as it is until the copy is done; the host does
+  /// not wait for room.
+  virtual void write_later(void* destination, const void* host_source, size_t bytes) {
+    write(destination, host_source, bytes);
+  }
+  /// read() into memory of allocate_host(), there when an event that is recorded afterwards has been reached.
+  virtual void read_later(void* host_destination, const void* source, size_t bytes) {
+    read(host_destination, source, bytes);
+  }
+  virtual std::unique_ptr<DeviceEvent> make_event() { return std::make_unique<DeviceEvent>(); }
+
+  /// Whether capture() can record calls.
+  virtual bool captures() const { return false; }
+  /// Runs `enqueue` and keeps what it enqueues instead of enqueueing it: calls with the addresses and values
+  /// that they have now. Nothing in it may wait, allocate or touch another device; an Error that names the
+  /// call, or that `enqueue` has thrown, says what did, and nothing has been enqueued then.
+  virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& enqueue);
 
   /// Compute threads of this rank on the host.
   virtual ThreadPool& threads() = 0;

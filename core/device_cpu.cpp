@@ -79,6 +79,10 @@ std::string_view name_of(DeviceKind kind) {
   return "?";
 }
 
+std::unique_ptr<DeviceGraph> Device::capture(const std::function<void()>&) {
+  fail("a device of kind {} records no calls", name_of(kind()));
+}
+
 std::unique_ptr<Device> make_cpu_device(int threads) {
   return std::make_unique<CpuDevice>(threads);
 }

@@ -1,7 +1,9 @@
 #include "core/device_cuda.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "core/error.h"
 
@@ -19,12 +21,24 @@ void ignore(cudaError_t) {}
 void check_cuda(cudaError_t status, std::string_view call, std::source_location place) {
   if (status == cudaSuccess) [[likely]]
     return;
-  throw Error(ErrorKind::fault,
-              fmt::format("{}: CUDA says {} ({}). If the call itself is in order, a kernel that was enqueued "
-                          "before it has failed: run again with CUDA_LAUNCH_BLOCKING=1, or under "
-                          "compute-sanitizer, to find which",
-                          call, cudaGetErrorString(status), cudaGetErrorName(status)),
-              place);
+  throw Error(
+      ErrorKind::fault,
+      fmt::format("{}: CUDA says {} ({}). If the call itself is in order, a kernel that was enqueued "
+                  "before it has failed: run again with CUDA_LAUNCH_BLOCKING=1, where the kernel's own "
+                  "launch tells it, or under compute-sanitizer, to find which",
+                  call, cudaGetErrorString(status), cudaGetErrorName(status)),
+      place);
+}
+
+void CudaDevice::check(cudaError_t status, std::string_view call, std::source_location place) const {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  std::string last;
+  const size_t known = std::min(enqueued_count_, enqueued_.size());
+  for (size_t i = enqueued_count_ - known; i < enqueued_count_; ++i)
+    last += fmt::format("{}{}", last.empty() ? "" : ", ", enqueued_[i % enqueued_.size()]);
+  check_cuda(status, last.empty() ? std::string(call) : fmt::format("{} (enqueued last: {})", call, last),
+             place);
 }
 
 CudaDevice::CudaDevice(int ordinal, int host_threads) : pool_(host_threads), ordinal_(ordinal) {
@@ -59,8 +73,8 @@ void* CudaDevice::allocate(size_t bytes, std::string_view purpose) {
         "there)",
         ordinal_, purpose, bytes, free, total);
   }
-  check_cuda(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, purpose));
-  check_cuda(cudaMemsetAsync(block, 0, bytes, stream_), fmt::format("clearing {}", purpose));
+  check(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, purpose));
+  check(cudaMemsetAsync(block, 0, bytes, stream_), fmt::format("clearing {}", purpose));
   return block;
 }
 
@@ -79,7 +93,7 @@ void* CudaDevice::allocate_host(size_t bytes, std::string_view purpose) {
         "container or the batch system, would do",
         purpose, bytes);
   }
-  check_cuda(status, fmt::format("cudaMallocHost of {} bytes for {}", bytes, purpose));
+  check(status, fmt::format("cudaMallocHost of {} bytes for {}", bytes, purpose));
   std::memset(block, 0, bytes);
   return block;
 }
@@ -90,21 +104,21 @@ void CudaDevice::deallocate_host(void* block, size_t) {
 
 void CudaDevice::copy(void* destination, const void* source, size_t bytes) {
   if (bytes == 0 || destination == source) return;
-  check_cuda(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream_),
-             "a copy within the GPU's memory");
+  check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, stream_),
+        "a copy within the GPU's memory");
 }
 
 void CudaDevice::copy_rows(void* destination, size_t destination_stride, const void* source,
                            size_t source_stride, size_t bytes, int64_t rows) {
   if (bytes == 0 || rows == 0) return;
-  check_cuda(cudaMemcpy2DAsync(destination, destination_stride, source, source_stride, bytes,
-                               static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
-             "a copy of rows within the GPU's memory");
+  check(cudaMemcpy2DAsync(destination, destination_stride, source, source_stride, bytes,
+                          static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
+        "a copy of rows within the GPU's memory");
 }
 
 void CudaDevice::fill_zero(void* destination, size_t bytes) {
   if (bytes == 0) return;
-  check_cuda(cudaMemsetAsync(destination, 0, bytes, stream_), "clearing the GPU's memory");
+  check(cudaMemsetAsync(destination, 0, bytes, stream_), "clearing the GPU's memory");
 }
 
 // A piece of the ring of at most kStagingPiece bytes whose last use is over.
@@ -121,12 +135,12 @@ char* CudaDevice::stage(size_t bytes, cudaEvent_t& done) {
                                          [&](const Staged& s) { return s.begin < end && begin < s.end; });
       if (!later_one) break;
     }
-    check_cuda(cudaEventSynchronize(oldest.done), "waiting for staged memory");
+    check(cudaEventSynchronize(oldest.done), "waiting for staged memory");
     staged_.pop_front();
-    if (done) check_cuda(cudaEventDestroy(done), "cudaEventDestroy");
+    if (done) check(cudaEventDestroy(done), "cudaEventDestroy");
     done = oldest.done;
   }
-  if (!done) check_cuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
+  if (!done) check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
   staging_at_ = (end + 15) / 16 * 16;
   return staging_ + begin;
 }
@@ -137,10 +151,9 @@ void CudaDevice::write(void* destination, const void* host_source, size_t bytes)
     cudaEvent_t done;
     char* piece = stage(n, done);
     std::memcpy(piece, static_cast<const char*>(host_source) + at, n);
-    check_cuda(
-        cudaMemcpyAsync(static_cast<char*>(destination) + at, piece, n, cudaMemcpyHostToDevice, stream_),
-        "a copy to the GPU's memory");
-    check_cuda(cudaEventRecord(done, stream_), "cudaEventRecord");
+    check(cudaMemcpyAsync(static_cast<char*>(destination) + at, piece, n, cudaMemcpyHostToDevice, stream_),
+          "a copy to the GPU's memory");
+    check(cudaEventRecord(done, stream_), "cudaEventRecord");
     const auto begin = static_cast<size_t>(piece - staging_);
     staged_.push_back({begin, begin + n, done});
     at += n;
@@ -149,13 +162,95 @@ void CudaDevice::write(void* destination, const void* host_source, size_t bytes)
 
 void CudaDevice::read(void* host_destination, const void* source, size_t bytes) {
   if (bytes)
-    check_cuda(cudaMemcpyAsync(host_destination, source, bytes, cudaMemcpyDeviceToHost, stream_),
-               "a copy from the GPU's memory");
+    check(cudaMemcpyAsync(host_destination, source, bytes, cudaMemcpyDeviceToHost, stream_),
+          "a copy from the GPU's memory");
   synchronize();
 }
 
 void CudaDevice::synchronize() {
-  check_cuda(cudaStreamSynchronize(stream_), fmt::format("waiting for GPU {}", ordinal_));
+  check(cudaStreamSynchronize(stream_), fmt::format("waiting for GPU {}", ordinal_));
+}
+
+void CudaDevice::write_later(void* destination, const void* host_source, size_t bytes) {
+  if (bytes)
+    check(cudaMemcpyAsync(destination, host_source, bytes, cudaMemcpyHostToDevice, stream_),
+          "a copy to the GPU's memory");
+}
+
+void CudaDevice::read_later(void* host_destination, const void* source, size_t bytes) {
+  if (bytes)
+    check(cudaMemcpyAsync(host_destination, source, bytes, cudaMemcpyDeviceToHost, stream_),
+          "a copy from the GPU's memory");
+}
+
+namespace {
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  explicit CudaEvent(CudaDevice& device) : device_(&device) {
+    device_->check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~CudaEvent() override { ignore(cudaEventDestroy(event_)); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  void record() override { device_->check(cudaEventRecord(event_, device_->stream()), "cudaEventRecord"); }
+  // An event that was never recorded has been reached.
+  void wait() override {
+    if (cudaEventQuery(event_) == cudaSuccess) return;
+    cudaGetLastError();  // "not ready" is no error, and is not to be the next call's
+    device_->check(cudaEventSynchronize(event_), "waiting for the end of a step or a copy");
+  }
+
+ private:
+  CudaDevice* device_;
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph(cudaGraph_t graph, CudaDevice& device) : device_(&device) {
+    device_->check(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override { ignore(cudaGraphExecDestroy(executable_)); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  void launch() override {
+    device_->check(cudaGraphLaunch(executable_, device_->stream()), "cudaGraphLaunch");
+  }
+
+ private:
+  CudaDevice* device_;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceEvent> CudaDevice::make_event() {
+  return std::make_unique<CudaEvent>(*this);
+}
+
+bool CudaDevice::captures() const {
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return !blocking || !*blocking || *blocking == '0';
+}
+
+std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()>& enqueue) {
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    enqueue();
+  } catch (...) {
+    ignore(cudaStreamEndCapture(stream_, &graph));
+    if (graph) ignore(cudaGraphDestroy(graph));
+    cudaGetLastError();  // what broke the capture is on its way already
+    throw;
+  }
+  check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+  struct Destroy {
+    void operator()(cudaGraph_t g) const { ignore(cudaGraphDestroy(g)); }
+  };
+  const std::unique_ptr<CUgraph_st, Destroy> owned(graph);
+  return std::make_unique<CudaGraph>(graph, *this);
 }
 
 void* CudaDevice::workspace() {

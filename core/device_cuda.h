@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <source_location>
@@ -42,9 +43,22 @@ class CudaDevice final : public Device {
   void write(void* destination, const void* host_source, size_t bytes) override;
   void read(void* host_destination, const void* source, size_t bytes) override;
   void synchronize() override;
+  void write_later(void* destination, const void* host_source, size_t bytes) override;
+  void read_later(void* host_destination, const void* source, size_t bytes) override;
+  std::unique_ptr<DeviceEvent> make_event() override;
+  /// Not where CUDA_LAUNCH_BLOCKING asks for one call after the other.
+  bool captures() const override;
+  /// Stream capture into a CUDA graph; in thread-local mode, so that other ranks' threads are not disturbed.
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& enqueue) override;
   ThreadPool& threads() override { return pool_; }
 
   int ordinal() const { return ordinal_; }
+  /// Notes that `kernel`, a literal, was enqueued: an error that comes out of a later call names the last
+  /// ones.
+  void enqueued(const char* kernel) { enqueued_[enqueued_count_++ % enqueued_.size()] = kernel; }
+  /// check_cuda() with the kernels that were enqueued last.
+  void check(cudaError_t status, std::string_view call,
+             std::source_location place = std::source_location::current()) const;
   /// Where this rank's kernels and copies are enqueued.
   cudaStream_t stream() const { return stream_; }
   /// Device memory for a kernel's own use until its end: of the stream's calls only one uses it at a time.
@@ -70,6 +84,8 @@ class CudaDevice final : public Device {
   size_t staging_at_ = 0;
   std::deque<Staged> staged_;
   std::shared_ptr<void> extension_;
+  std::array<const char*, 8> enqueued_{};
+  size_t enqueued_count_ = 0;
 };
 
 }  // namespace triax

@@ -2,6 +2,10 @@
 
 namespace triax {
 
+void set_profiler_ranges(const ProfilerRanges* ranges) {
+  profiler_ranges_.store(ranges);
+}
+
 double Trace::now() const {
   return std::chrono::duration<double, std::milli>(Clock::now() - origin_).count();
 }

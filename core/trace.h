@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -43,13 +45,51 @@ class Trace {
   std::vector<Span> spans_;
 };
 
-/// A span from here to the end of the scope. `trace` may be null.
+/// Where a profiler of the device (Nsight Systems, by NVTX) learns what the calling thread does: ranges that
+/// lie inside each other. Whoever brings a device sets it, once, before ranks begin; without one a range
+/// costs a comparison. Ranges do not depend on whether a trace is on.
+struct ProfilerRanges {
+  /// `numbers`, `count` of them, belong into the range's name.
+  void (*begin)(std::string_view name, const Trace::Number* numbers, size_t count);
+  void (*end)();
+};
+void set_profiler_ranges(const ProfilerRanges* ranges);
+inline std::atomic<const ProfilerRanges*> profiler_ranges_{nullptr};  // set_profiler_ranges()
+/// Begins a range, which the caller is to end; false, and nothing to end, without a profiler.
+inline bool begin_range(std::string_view name, std::initializer_list<Trace::Number> numbers = {}) {
+  const ProfilerRanges* ranges = profiler_ranges_.load(std::memory_order_relaxed);
+  if (ranges) ranges->begin(name, numbers.begin(), numbers.size());
+  return ranges != nullptr;
+}
+inline void end_range() {
+  profiler_ranges_.load(std::memory_order_relaxed)->end();
+}
+
+/// A range from here to the end of the scope, of what is no span.
+class RangeScope {
+ public:
+  explicit RangeScope(std::string_view name, std::initializer_list<Trace::Number> numbers = {})
+      : range_(begin_range(name, numbers)) {}
+  ~RangeScope() {
+    if (range_) end_range();
+  }
+  RangeScope(const RangeScope&) = delete;
+  RangeScope& operator=(const RangeScope&) = delete;
+
+ private:
+  bool range_;
+};
+
+/// A span, and a profiler's range, from here to the end of the scope. `trace` may be null.
 class TraceScope {
  public:
   TraceScope(Trace* trace, std::string_view track, std::string_view name,
              std::initializer_list<Trace::Number> numbers = {})
-      : trace_(trace), span_(trace ? trace->open(track, name, numbers) : -1) {}
+      : trace_(trace),
+        span_(trace ? trace->open(track, name, numbers) : -1),
+        range_(begin_range(name, numbers)) {}
   ~TraceScope() {
+    if (range_) end_range();
     if (trace_) trace_->close(span_);
   }
   TraceScope(const TraceScope&) = delete;
@@ -58,9 +98,11 @@ class TraceScope {
  private:
   Trace* trace_;
   int64_t span_;
+  bool range_;
 };
 
-/// Phases of one track, each from its begin() to the next one's or to the end of the scope.
+/// Phases of one track, as spans and ranges, each from its begin() to the next one's or to the end of the
+/// scope.
 class TracePhases {
  public:
   TracePhases(Trace* trace, std::string_view track) : trace_(trace), track_(track) {}
@@ -70,16 +112,20 @@ class TracePhases {
   void begin(std::string_view name) {
     end();
     if (trace_) span_ = trace_->open(track_, name);
+    range_ = begin_range(name);
   }
   void end() {
+    if (range_) end_range();
     if (trace_) trace_->close(span_);
     span_ = -1;
+    range_ = false;
   }
 
  private:
   Trace* trace_;
   std::string track_;
   int64_t span_ = -1;
+  bool range_ = false;
 };
 
 }  // namespace triax

@@ -32,6 +32,11 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
     t.add("partition_activations", &C::partition_activations,
           "With recompute full: cut the kept inputs over the tensor group.");
     t.add("device", &C::device, "Where the ranks compute.").one_of({"auto", "cpu", "cuda"});
+    t.add("cuda_graph", &C::cuda_graph,
+          "Whether a GPU's steps are captured once and launched as one CUDA graph: auto, where that can be "
+          "(one "
+          "rank; the log says why not); on, or the job is refused; off.")
+        .one_of({"auto", "on", "off"});
     t.add("stop_after_minutes", &C::stop_after_minutes,
           "Minutes after the start at which the job saves and ends with exit status 75, before a queue's "
           "limit "

@@ -326,6 +326,16 @@ void Rules::options() {
         "training.partition_activations: true belongs to recompute full, recompute is {}; "
         "partition_activations can be false, or recompute full",
         c.training.recompute);
+  const int64_t all_ranks = int64_t{p.tensor} * p.pipeline * p.data;
+  if (c.training.cuda_graph == "on" && sound({"training.device"}) && c.training.device != "cuda")
+    broken("training.cuda_graph: on belongs to device cuda, device is {}; cuda_graph can be auto or off",
+           c.training.device);
+  else if (c.training.cuda_graph == "on" && all_ranks > 1)
+    broken(
+        "training.cuda_graph: on belongs to one rank, since the hosts of {} take part in the messages "
+        "between "
+        "them; cuda_graph can be auto or off",
+        all_ranks);
   const auto& k = c.checkpoint;
   if (sound({"checkpoint.load"}) && k.load != "all" && (k.resume == "auto" || k.resume == "never"))
     broken(

@@ -74,7 +74,7 @@ class Search {
 
   NonfiniteReport run() {
     look_at_weights();
-    look_at_what_is_left();
+    if (s_.has_gradients) look_at_what_is_left();
     const Probe probe = [this](const Pass& pass, const Module& module, bool backward, const Tensor& x) {
       look_at_module(pass, module, backward, x);
     };
@@ -241,6 +241,10 @@ NonfiniteReport Search::agree() {
           "\n  the same step, computed once more, is finite: this fault does not repeat itself, as damage in "
           "a "
           "processor, a memory or a network would not";
+      if (!s_.has_gradients)
+        text +=
+            "; the gradients that it had left were overwritten by the step after it, which the device had "
+            "begun";
     }
     report["text"] = text;
     text = report.dump();

@@ -17,6 +17,8 @@ struct NonfiniteSearch {
   Optimizer& optimizer;
   const ModelConfig& model;
   int64_t first_sequence = 0;  ///< this data rank's first in the step's batch
+  bool has_gradients =
+      true;  ///< the gradients are still the step's; false: another step's that came after it
   /// Computes the loaded batch's forward and backward once more, telling `probe` what every module gives;
   /// afterwards the gradients are this rank's own, not yet summed with other ranks'.
   std::function<void(const Probe& probe)> replay;
@@ -35,6 +37,7 @@ struct NonfiniteReport {
 /// where the backward begins); gradients of weights before their sum over ranks. When the replay is finite,
 /// what the step itself had left: gradients before the sum where ranks still have them (each its own, outside
 /// of the parts that it reduces) and after it; the report then says that the fault does not repeat itself.
+/// That is lost where a device has gone on with the next step before the host learned of this one.
 /// The cost is a step's and more, and nobody pays it but a step that has failed. Collective.
 NonfiniteReport find_nonfinite(const NonfiniteSearch& search);
 

@@ -87,7 +87,7 @@ Pass Stage::pass_of(const Action& action) const {
   if (action.micro_batch + 1 == run_.micro_batches->ids[0]) pass.gradients_done = run_.gradients_done;
   pass.probe = run_.probe;
   pass.seed = run_.seed;
-  pass.step = run_.step;
+  pass.dropout = run_.dropout;
   pass.first_token = (run_.first_sequence + action.micro_batch * shape_.batch) * shape_.sequence;
   return pass;
 }

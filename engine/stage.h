@@ -37,10 +37,10 @@ class Stage final : public StageOperations {
     bool evaluate = false;
     float loss_scale = 0;
     ExactSum* loss = nullptr;  ///< in the device's memory
-    // What dropout is a function of: the job's seed, the step, and this data rank's first sequence in the
-    // batch.
+    // What dropout is a function of: the job's seed, Pass::dropout, and this data rank's first sequence in
+    // the batch.
     uint64_t seed = 0;
-    int64_t step = 0;
+    const uint64_t* dropout = nullptr;
     int64_t first_sequence = 0;
     /// Told the entries whose gradients of the step are complete, as Pass::gradients_done; or null.
     const std::function<void(int first, int end)>* gradients_done = nullptr;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -96,7 +97,21 @@ class Run {
   RunPosition position() const { return {step_, consumed_samples_, last_loss_}; }
   bool save_if_due();
   std::string how_to_continue() const;
-  StepMetrics one_step(int64_t step);
+  void begin_step();
+  StepMetrics finish_step();
+  StepMetrics metrics_of(const StepResult& result, int64_t step);
+  bool settles_before_the_next(int64_t step) const;
+  bool lists(const std::vector<int64_t>& steps, int64_t step) const {
+    return std::find(steps.begin(), steps.end(), step) != steps.end();
+  }
+  bool validates(int64_t step) const {
+    return data_.validation &&
+           (step % config_.data.validation_interval == 0 || step == config_.training.steps);
+  }
+  bool requested() const {
+    return voted(Vote::interrupt) || voted(Vote::terminate) || voted(Vote::user1) || voted(Vote::time_up) ||
+           voted(Vote::save);
+  }
   void spoil_gradient(int first_entry);
   void tell_skipped(const StepResult& result);
   void count_times(StepMetrics& m);
@@ -140,13 +155,27 @@ class Run {
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Saver> saver_;  // goes before what it saves
   Clock::time_point start_ = Clock::now();
-  int64_t step_ = 0, consumed_samples_ = 0;
-  int saves_seen_ = 0;  // of StopFlag::saves
+  // The last step whose outcome is known, and the last that was begun: the same, but for a device that works
+  // beside the host, which is one ahead while the host looks at an outcome.
+  int64_t step_ = 0, begun_ = 0;
+  int64_t consumed_samples_ = 0;  // up to step_
+  int saves_seen_ = 0;            // of StopFlag::saves
   int64_t first_step_ = 1;
   Trace::Clock::time_point trace_origin_{};
   std::vector<StepTrace> traces_;  // that wait for what a save in the background has still to tell
   double last_loss_ = 0;
   Votes votes_{};
+  /// From when a step's time and communication count: its begin, or the outcome of the step before, if that
+  /// was taken later.
+  struct Reading {
+    Clock::time_point time;
+    double exposed = 0, hidden = 0;
+  };
+  Reading reading() const {
+    return {Clock::now(), world_.recorder().exposed_seconds(), world_.recorder().hidden_seconds()};
+  }
+  std::deque<Reading> began_;  // of the steps that are under way
+  Reading outcome_taken_{};
   StragglerWatch stragglers_{stages_of(mesh_.grid()), config_.logging.straggler_factor,
                              config_.logging.straggler_patience};
   RankTimes window_;  // of the steps since the last comparison
@@ -274,40 +303,60 @@ void Run::tell_skipped(const StepResult& result) {
   if (leads()) console_->say(text);
 }
 
-StepMetrics Run::one_step(int64_t step) {
-  const auto start = Clock::now();
+// Reads the next step's batch and begins it; on the CPU it is done then.
+void Run::begin_step() {
+  began_.push_back(reading());
+  const int64_t step = ++begun_;
   world_.recorder().set_step(step);
   log_.set_step(step);
-  const TrainingConfig& t = config_.training;
-  auto listed = [step](const std::vector<int64_t>& steps) {
-    return std::find(steps.begin(), steps.end(), step) != steps.end();
-  };
   begin_trace(step);
   TracePhases phase(&trace_, "step");
   phase.begin("read batch");
-  const auto rows = loader_.next(consumed_samples_);
-  if (listed(config_.debug.dump_batches_at)) dump_step_batch(step, rows.data());
+  const auto rows = loader_.next(consumed_samples_ + (step - step_ - 1) * config_.training.global_batch_size);
+  const DebugConfig& debug = config_.debug;
+  if (lists(debug.dump_batches_at, step)) dump_step_batch(step, rows.data());
   phase.begin("copy batch");
   trainer_.load_batch(rows.data());
   phase.end();
-  trainer_.on_gradients(listed(config_.debug.dump_gradients_at) ? std::function<void()>([&] {
+  const bool dumps = lists(debug.dump_gradients_at, step);
+  trainer_.on_gradients(dumps ? std::function<void()>([this, step] {
     dump_gradients(folder_.dump_path("gradients", step), world_, trainer_, config_.model);
   })
-                                                                : nullptr);
-  trainer_.on_own_gradients(listed(config_.debug.nonfinite_gradient_at) && world_.rank() == world_.size() - 1
+                              : nullptr);
+  trainer_.on_own_gradients(lists(debug.nonfinite_gradient_at, step) && world_.rank() == world_.size() - 1
                                 ? [this](int first, int) { spoil_gradient(first); }
                                 : std::function<void(int, int)>());
   plan_check_.begin_step();
-  const Recorder& recorder = world_.recorder();
-  const double exposed = recorder.exposed_seconds(), hidden = recorder.hidden_seconds();
-  const StepResult result = trainer_.step(step, [this] { return my_votes(); });
-  if (!listed(config_.debug.dump_gradients_at) && !result.skipped)
-    plan_check_.end_step(step, result.compared_replicas);
+  const Trainer::Enqueued sent = trainer_.enqueue(step, [this] { return my_votes(); });
+  if (!dumps && sent.counted) plan_check_.end_step(step, sent.compared_replicas);
+  if (const std::string news = trainer_.graph_news(); !news.empty() && device_->kind() == DeviceKind::cuda)
+    log_.info("{}", news);
+}
+
+// Whether something is to be seen or done between this step, which is under way, and the next one.
+bool Run::settles_before_the_next(int64_t step) const {
+  return !trainer_.runs_ahead(step + 1) || step == config_.training.steps || step == first_step_ ||
+         step % config_.checkpoint.interval == 0 || validates(step) || requested() || to_be_traced(step) ||
+         to_be_traced(step + 1) || lists(config_.debug.dump_gradients_at, step + 1);
+}
+
+// Of the oldest step that is under way.
+StepMetrics Run::finish_step() {
+  const int64_t step = step_ + 1;
+  log_.set_step(step);
+  const StepResult result = trainer_.outcome();
   if (result.skipped) tell_skipped(result);
   votes_ = result.votes;
   if (!result.skipped) last_loss_ = result.loss;  // of checkpoints, which tell a number
-  consumed_samples_ += t.global_batch_size;
+  consumed_samples_ += config_.training.global_batch_size;
+  // A step that ran ahead was enqueued before anybody knew that its state is to be saved.
+  if (config_.logging.check_replicas > 0 && trainer_.runs_ahead(step) && begun_ == step && requested())
+    trainer_.compare_replicas(step);
+  return metrics_of(result, step);
+}
 
+StepMetrics Run::metrics_of(const StepResult& result, int64_t step) {
+  const TrainingConfig& t = config_.training;
   StepMetrics m;
   m.step = step;
   m.loss = result.loss;
@@ -318,9 +367,13 @@ StepMetrics Run::one_step(int64_t step) {
   if (m.noise) m.noise_scale = trainer_.noise().scale();
   m.consumed_samples = consumed_samples_;
   m.tokens = consumed_samples_ * t.sequence_length;
-  m.step_seconds = seconds_since(start);
-  m.exposed_seconds = recorder.exposed_seconds() - exposed;
-  m.hidden_seconds = recorder.hidden_seconds() - hidden;
+  const Reading now = reading(), begin = began_.front(),
+                since = begin.time < outcome_taken_.time ? outcome_taken_ : begin;
+  began_.pop_front();
+  outcome_taken_ = now;
+  m.step_seconds = std::chrono::duration<double>(now.time - since.time).count();
+  m.exposed_seconds = now.exposed - since.exposed;
+  m.hidden_seconds = now.hidden - since.hidden;
   const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
   m.tokens_per_second = tokens / m.step_seconds;
   m.tflops = flops_per_token(config_.model, t.sequence_length) * m.tokens_per_second / world_.size() / 1e12;
@@ -404,7 +457,7 @@ void Run::begin() {
   std::optional<CommPhase> phase(std::in_place, world_.recorder(), "loading weights or a checkpoint");
   const StartPoint start = restore(config_, world_, trainer_, fingerprints_, request_.accept_changes, log_);
   if (config_.logging.check_replicas > 0) trainer_.compare_replicas(start.position.step);
-  step_ = start.position.step;
+  step_ = begun_ = start.position.step;
   first_step_ = step_ + 1;
   consumed_samples_ = start.position.consumed_samples;
   last_loss_ = start.position.loss;
@@ -443,9 +496,11 @@ void Run::summarise() {
 
 // After a step. Returns true when the run is to end here.
 bool Run::save_if_due() {
+  if (!voted(Vote::writing)) saver_->advance(position());
+  // The state is already the next step's: what is asked for is done after that.
+  if (begun_ > step_) return false;
   const bool stop = voted(Vote::interrupt) || voted(Vote::terminate) || voted(Vote::user1) ||
                     voted(Vote::time_up) || step_ == config_.training.steps;
-  if (!voted(Vote::writing)) saver_->advance(position());
   if (stop || voted(Vote::save) || step_ % config_.checkpoint.interval == 0) {
     saver_->save(position(), stop);
     saves_seen_ = stop_.saves.load();
@@ -470,7 +525,9 @@ Outcome Run::train() {
   while (step_ < steps) {
     StepMetrics metrics;
     try {
-      metrics = one_step(step_ + 1);
+      if (begun_ == step_) begin_step();
+      if (!settles_before_the_next(begun_)) begin_step();
+      metrics = finish_step();
     } catch (const ReplicaError&) {  // on all ranks; nobody knows whether the state is worth keeping
       saver_->finish(position());
       throw;
@@ -480,8 +537,7 @@ Outcome Run::train() {
     }
     ++step_;
     if (step_ == first_step_) first_step_done();
-    const int64_t interval = config_.data.validation_interval;
-    if (data_.validation && (step_ % interval == 0 || step_ == steps)) {
+    if (validates(step_)) {
       const TraceScope traced(&trace_, "step", "validation");
       metrics.validation_loss = validate();
     }

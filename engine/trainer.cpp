@@ -7,6 +7,7 @@
 #include "engine/nonfinite.h"
 #include "engine/replicas.h"
 #include "engine/state.h"
+#include "model/dropout.h"
 #include "model/gpt.h"
 #include "optim/lr_schedule.h"
 #include "pipeline/validate.h"
@@ -46,6 +47,15 @@ ActivationShape activation_shape(const RunConfig& config, bool split_backward) {
   return shape;
 }
 
+// Why steps can't be captured; empty where they can. Messages between ranks are ordered by their hosts.
+std::string why_no_graph(const RunConfig& config, const Device& device) {
+  if (device.kind() != DeviceKind::cuda) return fmt::format("training.device is {}", config.training.device);
+  const ParallelConfig& p = config.parallel;
+  const int ranks = p.tensor * p.pipeline * p.data;
+  if (ranks > 1) return fmt::format("its {} ranks' hosts take part in the messages between them", ranks);
+  return "";
+}
+
 }  // namespace
 
 Grid grid_of(const RunConfig& config) {
@@ -57,6 +67,7 @@ MeshNeeds mesh_needs(const RunConfig& config) {
   const ParallelConfig& p = config.parallel;
   MeshNeeds needs = mesh_needs(config.model, p.tensor);
   needs.zero_shards = p.zero_stage == 0 ? 1 : p.zero_shard_ranks;
+  needs.sums = config.training.device == "cuda";
   return needs;
 }
 
@@ -77,9 +88,15 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
                config.parallel.overlap_comm},
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
-      inputs_("inputs", device),
+      ahead_(config.training.device == "cuda"),
+      inputs_(device,
+              {micro_batches_, config.training.micro_batch_size * config.training.sequence_length,
+               std::tuple_size_v<Votes>, static_cast<int64_t>(dropout_sites(config.model).size())},
+              ahead_),
       sums_arena_("sums of a step", device),
-      snapshot_("snapshot", device, Arena::Place::host) {
+      outcomes_("outcomes", device, Arena::Place::host),
+      snapshot_("snapshot", device, Arena::Place::host),
+      dropout_sites_(dropout_sites(config.model)) {
   const TrainingConfig& training = config_.training;
   const int stages = mesh.size("pp"), stage = mesh.coordinate("pp");
   const ScheduleShape schedule_shape{config_.parallel.schedule, stages, config_.parallel.virtual_stages,
@@ -102,11 +119,6 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
   optimizer_ = std::make_unique<Optimizer>(context_, config_.optimizer);
   optimizer_->commit();
 
-  const Shape tokens{micro_batches_, shape.tokens()};
-  const int ids = inputs_.declare("ids", tokens, DType::i32),
-            targets = inputs_.declare("targets", tokens, DType::i32);
-  inputs_.commit();
-  batch_ = {inputs_[ids], inputs_[targets]};
   declare_sums();
   // What another memory holds is always written from a copy.
   const bool copies = config_.checkpoint.async || config_.training.device == "cuda";
@@ -115,15 +127,16 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
   scratch_.commit(scratch_bytes);
   loss_scale_ =
       static_cast<float>(1.0 / static_cast<double>(training.global_batch_size * training.sequence_length));
+  const bool planned = device.kind() == DeviceKind::none;
+  graph_ = std::make_unique<StepGraph>(device, planned ? "off" : training.cuda_graph,
+                                       why_no_graph(config, device));
 }
 
-void Trainer::load_batch(const int32_t* rows) {
-  const int64_t s = config_.training.sequence_length;
-  std::vector<int32_t> part(static_cast<size_t>(rows_per_step() * s));
-  for (const auto& [tensor, shift] : {std::pair(batch_.ids, 0), std::pair(batch_.targets, 1)}) {
-    for (int64_t r = 0; r < rows_per_step(); ++r)
-      std::copy_n(rows + r * (s + 1) + shift, s, part.begin() + r * s);
-    device_.write(tensor.raw(), part.data(), tensor.bytes());
+Trainer::~Trainer() {
+  if (flights_.empty()) return;
+  try {
+    device_.synchronize();
+  } catch (const Error&) {  // after a fault every call fails: the fault itself has been told
   }
 }
 
@@ -137,6 +150,11 @@ void Trainer::declare_sums() {
   sums_.loss = sums;
   sums_.squared_norm = sums + 1;
   if (measures_noise()) sums_.own_squares = sums + 2;
+  if (!ahead_) return;
+  const int host = outcomes_.declare("sums of two steps", {2, sums_.words.numel()}, DType::i64);
+  outcomes_.commit();
+  check(host == 0, "one tensor");
+  for (int b = 0; b < 2; ++b) done_.push_back(device_.make_event());
 }
 
 float* Trainer::room_to_load(float* place, int64_t elements) {
@@ -152,30 +170,31 @@ void Trainer::state_loaded() {
   optimizer_->masters_changed();
 }
 
-Stage::Run Trainer::training_run(int64_t step) {
-  return {.micro_batches = &batch_,
+Stage::Run Trainer::training_run() const {
+  return {.micro_batches = &inputs_.batch(),
           .loss_scale = loss_scale_,
           .loss = sums_.loss,
           .seed = static_cast<uint64_t>(config_.seed),
-          .step = step,
+          .dropout = inputs_.dropout(),
           .first_sequence = mesh_.coordinate("dp") * rows_per_step()};
 }
 
-// The loss or the norm of the step is not finite, and nothing has been updated.
-StepResult Trainer::not_finite(int64_t step, StepResult result) {
+// The loss or the norm of the step is not finite, and nothing has been updated; its inputs are in place.
+StepResult Trainer::not_finite(const Flight& flight, StepResult result) {
+  const int64_t step = flight.step;
   // A copy that differs would be the cause.
   if (config_.logging.check_replicas > 0) compare_replicas(step);
   ++skipped_.total, ++skipped_.in_row;
   const NonfiniteReport found =
       find_nonfinite({device_, mesh_, params_, *optimizer_, config_.model,
-                      mesh_.coordinate("dp") * rows_per_step(), [&](const Probe& probe) {
+                      mesh_.coordinate("dp") * rows_per_step(), flights_.empty(), [&](const Probe& probe) {
                         params_.zero_grads();
                         device_.fill_zero(sums_.loss, sizeof(ExactSum));
-                        Stage::Run run = training_run(step);
+                        Stage::Run run = training_run();
                         run.probe = &probe;
                         stage_->run(run);
-                        if (own_gradient_hook_)
-                          own_gradient_hook_(0, static_cast<int>(params_.entries().size()));
+                        if (flight.own_gradient_hook)
+                          flight.own_gradient_hook(0, static_cast<int>(params_.entries().size()));
                       }});
   const TrainingConfig& t = config_.training;
   const bool skip = t.on_nonfinite == "skip", too_many = skip && skipped_.in_row > t.max_skipped_steps;
@@ -198,50 +217,183 @@ StepResult Trainer::not_finite(int64_t step, StepResult result) {
   throw DivergedError(ErrorKind::fault, result.report + remedy);
 }
 
-StepResult Trainer::step(int64_t step, const std::function<Votes()>& my_votes) {
-  StepResult result;
-  const bool noise = measures_noise() && step % config_.logging.gradient_noise_scale == 0;
-  optimizer_->measure_own_norm(noise ? sums_.own_squares : nullptr);
+bool Trainer::runs_ahead(int64_t step) const {
+  return device_.kind() == DeviceKind::cuda && !gradient_hook_ && !compares_replicas(step, {});
+}
+
+Trainer::Enqueued Trainer::enqueue(int64_t step, const std::function<Votes()>& my_votes) {
+  Flight flight{
+      .step = step,
+      .block = inputs_.current(),
+      .learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps),
+      .measures_noise = measures_noise() && step % config_.logging.gradient_noise_scale == 0,
+      .own_gradient_hook = own_gradient_hook_};
+  const RangeScope range("step", {{"number", step}});
   TracePhases phase(trace_, "step");
+  if (!runs_ahead(step)) {
+    check(flights_.empty(), "step {} was begun while step {} is under way, and has to wait for the host",
+          step, flights_.empty() ? 0 : flights_.front().step);
+    done_at_once(flight, my_votes, phase);
+    const Enqueued enqueued{!flight.result->skipped, flight.result->compared_replicas};
+    flights_.push_back(std::move(flight));
+    return enqueued;
+  }
+  check(flights_.empty() || (flights_.size() == 1 && flights_[0].block != flight.block),
+        "step {} was begun without a batch of its own or before the outcome of step {} was taken", step,
+        flights_.empty() ? 0 : flights_.front().step);
+  if (my_votes) flight.votes = my_votes();
+  flights_.push_back(std::move(flight));
+  return {start(flights_.back(), phase), false};
+}
+
+// What differs from step to step, into the step's block.
+void Trainer::set_inputs(const Flight& flight) {
+  if (device_.kind() == DeviceKind::none) return;
+  const UpdateScalars scalars = optimizer_->scalars(flight.step - skipped_.total, flight.learning_rate);
+  UpdateScalars* place = inputs_.on_host(flight.block, inputs_.scalars());
+  place->lr = scalars.lr;
+  place->bias_correction1 = scalars.bias_correction1;
+  place->bias_correction2 = scalars.bias_correction2;
+  std::copy(flight.votes.begin(), flight.votes.end(),
+            const_cast<int64_t*>(inputs_.on_host(flight.block, inputs_.votes())));
+  dropout_domains(dropout_sites_, flight.step,
+                  const_cast<uint64_t*>(inputs_.on_host(flight.block, inputs_.dropout())));
+  inputs_.upload(flight.block);
+}
+
+// A whole step without a look at it: three calls and a launch when it is a graph. Returns whether the ledger
+// has counted it.
+bool Trainer::start(const Flight& flight, TracePhases& phase) {
+  set_inputs(flight);
+  const auto enqueue = [&] {
+    add_gradients(flight, phase);
+    sum_over_ranks(nullptr);
+    update(phase);
+  };
+  bool counted = true;
+  // Hooks and traces are told of calls one by one.
+  if (flight.own_gradient_hook || (trace_ && trace_->on()))
+    enqueue();
+  else
+    counted = graph_->run(enqueue, [&] { optimizer_->forget_progress(); });
+  device_.read_later(outcomes_[0].rows(flight.block, 1).raw(), sums_.words.raw(), sums_.words.bytes());
+  done_[static_cast<size_t>(flight.block)]->record();
+  return counted;
+}
+
+StepResult Trainer::outcome() {
+  check(!flights_.empty(), "no step is under way");
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  if (flight.result) return *flight.result;
+  {
+    const TraceScope traced(trace_, "step", "wait for the device");
+    done_[static_cast<size_t>(flight.block)]->wait();
+  }
+  const Totals totals = totals_of(outcomes_[0].rows(flight.block, 1).as<int64_t>());
+  StepResult result = result_of(flight, totals);
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) {
+    finite(flight, totals, result);
+    return result;
+  }
+  inputs_.upload(flight.block);
+  result = not_finite(flight, std::move(result));
+  device_.fill_zero(&inputs_.scalars()->skip, sizeof(UpdateScalars::skip));
+  TracePhases phase(trace_, "step");
+  if (!flights_.empty()) start(flights_.front(), phase);
+  return result;
+}
+
+// The gradients' reduction and the sums of this rank.
+void Trainer::add_gradients(const Flight& flight, TracePhases& phase) {
+  optimizer_->measure_own_norm(flight.measures_noise ? sums_.own_squares : nullptr);
   phase.begin("zero gradients");
   params_.zero_grads();
   device_.fill_zero(sums_.words.raw(), sums_.words.bytes());
+  const auto& hook = flight.own_gradient_hook;
   const std::function<void(int, int)> done = [&](int first, int end) {
-    if (own_gradient_hook_) own_gradient_hook_(first, end);
+    if (hook) hook(first, end);
     optimizer_->gradients_done(first, end);
   };
   phase.begin("forward and backward");
-  Stage::Run run = training_run(step);
+  Stage::Run run = training_run();
   if (config_.parallel.overlap_comm) run.gradients_done = &done;
   stage_->run(run);
-  if (own_gradient_hook_ && !run.gradients_done)
-    own_gradient_hook_(0, static_cast<int>(params_.entries().size()));
+  if (hook && !run.gradients_done) hook(0, static_cast<int>(params_.entries().size()));
   phase.begin("reduce gradients");
   optimizer_->sync_gradients();
   phase.begin("gradient norm");
   optimizer_->add_squared_norm(sums_.squared_norm);
   phase.begin("sums over all ranks");
-  const Totals totals = sum_over_ranks(my_votes);
-  const double tokens =
-      static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
-  result.loss = totals.loss / tokens;
-  result.grad_norm = std::sqrt(totals.squared_norm);
-  result.votes = totals.votes;
+  if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
+  context_.kernels.normalise_sums(device_, {sums_.count, sums_.loss});
+}
+
+// In the device's memory; without `votes` those of the step's inputs.
+void Trainer::sum_over_ranks(const Votes* votes) {
+  constexpr size_t bytes = sizeof(Votes);
+  int64_t* place = sums_.words.as<int64_t>() + sums_.words.numel() - std::tuple_size_v<Votes>;
+  if (votes)
+    device_.write(place, votes->data(), bytes);
+  else
+    device_.copy(place, inputs_.votes(), bytes);
+  mesh_.sums().all_reduce(sums_.words, sums_.words, ReduceOp::sum).wait();
+}
+
+void Trainer::update(TracePhases& phase) {
+  phase.begin("update weights");
+  optimizer_->update(inputs_.scalars(), sums_.squared_norm, sums_.loss);
+  optimizer_->publish_weights();
+}
+
+// A step in which the host waits for the sums, before the update.
+void Trainer::done_at_once(Flight& flight, const std::function<Votes()>& my_votes, TracePhases& phase) {
+  set_inputs(flight);
+  add_gradients(flight, phase);
+  flight.votes = my_votes ? my_votes() : Votes{};
+  sum_over_ranks(&flight.votes);
+  std::vector<int64_t> words(static_cast<size_t>(sums_.words.numel()));
+  device_.read(words.data(), sums_.words.raw(), sums_.words.bytes());
+  const Totals totals = totals_of(words.data());
+  StepResult result = result_of(flight, totals);
   if (gradient_hook_) gradient_hook_();
-  result.learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    return not_finite(step, std::move(result));
-  skipped_.in_row = 0;
-  if (noise) noise_.add(*(result.noise = noise_of(totals)));
-  if (compares_replicas(step, totals.votes)) {
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    flight.result = not_finite(flight, std::move(result));
+    return;
+  }
+  finite(flight, totals, result);
+  if (compares_replicas(flight.step, totals.votes)) {
     phase.begin("compare replicas");
-    compare_replicas(step);
+    compare_replicas(flight.step);
     result.compared_replicas = true;
   }
-  phase.begin("update weights");
-  optimizer_->update(step - skipped_.total, result.learning_rate, sums_.squared_norm, sums_.loss);
-  optimizer_->publish_weights();
+  update(phase);
+  flight.result = std::move(result);
+}
+
+Trainer::Totals Trainer::totals_of(const int64_t* words) const {
+  std::array<ExactSum, 3> sums{};
+  for (size_t s = 0; s < static_cast<size_t>(sums_.count); ++s)
+    std::memcpy(static_cast<void*>(&sums[s]), words + s * ExactSum::word_count, sizeof(ExactSum));
+  Totals totals{sums[0].value(), sums[1].value(), sums[2].value(), {}};
+  std::copy_n(words + sums_.words.numel() - totals.votes.size(), totals.votes.size(), totals.votes.begin());
+  return totals;
+}
+
+StepResult Trainer::result_of(const Flight& flight, const Totals& totals) const {
+  const double tokens =
+      static_cast<double>(config_.training.global_batch_size * config_.training.sequence_length);
+  StepResult result;
+  result.loss = totals.loss / tokens;
+  result.grad_norm = std::sqrt(totals.squared_norm);
+  result.learning_rate = flight.learning_rate;
+  result.votes = totals.votes;
   return result;
+}
+
+void Trainer::finite(const Flight& flight, const Totals& totals, StepResult& result) {
+  skipped_.in_row = 0;
+  if (flight.measures_noise) noise_.add(*(result.noise = noise_of(totals)));
 }
 
 void Trainer::set_trace(Trace* trace) {
@@ -252,7 +404,8 @@ void Trainer::set_trace(Trace* trace) {
 
 void Trainer::evaluate(ExactSum& sum) {
   device_.fill_zero(sums_.loss, sizeof(ExactSum));
-  stage_->run({.micro_batches = &batch_, .evaluate = true, .loss = sums_.loss});
+  inputs_.upload(inputs_.current());
+  stage_->run({.micro_batches = &inputs_.batch(), .evaluate = true, .loss = sums_.loss});
   if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
   context_.kernels.normalise_sums(device_, {1, sums_.loss});
   ExactSum all;
@@ -291,32 +444,13 @@ void Trainer::compare_replicas(int64_t step) {
   replicas_equal_at_ = step;
 }
 
-// Waits for the device, the only time of a step, and leaves the sums of all ranks in its memory, too.
-Trainer::Totals Trainer::sum_over_ranks(const std::function<Votes()>& my_votes) {
-  if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
-  context_.kernels.normalise_sums(device_, {sums_.count, sums_.loss});
-  std::vector<int64_t> words(static_cast<size_t>(sums_.words.numel()));
-  device_.read(words.data(), sums_.words.raw(), sums_.words.bytes());
-  const Votes votes = my_votes ? my_votes() : Votes{};
-  std::copy(votes.begin(), votes.end(), words.end() - static_cast<std::ptrdiff_t>(votes.size()));
-  const Tensor all = Tensor::of(words.data(), {sums_.words.numel()});
-  mesh_.world().all_reduce(all, all, ReduceOp::sum).wait();
-  device_.write(sums_.words.raw(), words.data(), sums_.words.bytes());
-  std::array<ExactSum, 3> sums{};
-  for (size_t s = 0; s < static_cast<size_t>(sums_.count); ++s)
-    std::memcpy(static_cast<void*>(&sums[s]), words.data() + s * ExactSum::word_count, sizeof(ExactSum));
-  Totals totals{sums[0].value(), sums[1].value(), sums[2].value(), {}};
-  std::copy_n(words.end() - totals.votes.size(), totals.votes.size(), totals.votes.begin());
-  return totals;
-}
-
 std::vector<MemoryLine> Trainer::memory() const {
   return {{"weights", params_.weight_arena().bytes()},
           {"gradients", params_.grad_arena().bytes() + params_.tied_arena().bytes()},
           {"optimizer", optimizer_->arena().bytes()},
           {"activations", stage_->slot_arena().bytes()},
           {"messages", stage_->message_arena().bytes()},
-          {"inputs", inputs_.bytes() + sums_arena_.bytes()},
+          {"inputs", inputs_.bytes() + sums_arena_.bytes() + outcomes_.bytes()},
           {"scratch", scratch_.high_water()},
           {"snapshot", snapshot_.bytes()}};
 }

@@ -10,6 +10,8 @@
 
 #include "engine/config.h"
 #include "engine/stage.h"
+#include "engine/step_graph.h"
+#include "engine/step_inputs.h"
 #include "optim/noise_scale.h"
 #include "optim/optimizer.h"
 #include "pipeline/schedule.h"
@@ -69,6 +71,8 @@ class Trainer {
  public:
   /// `scratch_bytes`: capacity of the scratch stack, from a plan. Declares and commits all memory.
   Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kernels& kernels, size_t scratch_bytes);
+  /// Waits for what is enqueued: its copies go to memory that goes now.
+  ~Trainer();
 
   /// Initial weights from the seed.
   void initialise() {
@@ -84,16 +88,48 @@ class Trainer {
   void forget_loading() { loading_.clear(); }
   /// Memory of the host for elements that are read from the device; until the next call.
   std::vector<float>& host_copy() { return host_copy_; }
-  /// Copies this rank's rows of a batch, [rows_per_step(), S + 1] int32 on the host, into the micro-batch
-  /// buffers.
-  void load_batch(const int32_t* rows);
+  /// Takes this rank's rows of a batch, [rows_per_step(), S + 1] int32 on the host, for the next step or
+  /// evaluation; they may be changed on return.
+  void load_batch(const int32_t* rows) { inputs_.load_batch(rows, config_.training.sequence_length); }
   int64_t rows_per_step() const { return micro_batches_ * config_.training.micro_batch_size; }
 
-  /// One training step (counted from 1) on the loaded batch. `my_votes` is asked as late as possible: after
-  /// the backward passes. Collective. When the loss or the norm is not finite, nobody updates anything; with
+  /// One training step (counted from 1) on the loaded batch, with its outcome: enqueue() and outcome().
+  /// Collective. When the loss or the norm is not finite, nobody updates anything; with
   /// training.on_nonfinite: skip the result says so, otherwise, after training.max_skipped_steps in a row, or
   /// when a weight is not finite, it throws DivergedError.
-  StepResult step(int64_t step, const std::function<Votes()>& my_votes);
+  StepResult step(int64_t step, const std::function<Votes()>& my_votes) {
+    enqueue(step, my_votes);
+    return outcome();
+  }
+
+  /// Whether enqueue() returns before the step is done, so that the next one can be enqueued before outcome()
+  /// is asked for: on a device that works beside the host, but not for steps that the host has to look into
+  /// before the update (on_gradients(), a comparison of replicas that the job's keys ask for). What such a
+  /// step needs, and what waits for messages in between (groups of processes whose messages pass through the
+  /// host), waits in enqueue().
+  bool runs_ahead(int64_t step) const;
+  struct Enqueued {
+    bool counted = true;  ///< what the step sent is in the ledger, and nothing else is
+    bool compared_replicas = false;
+  };
+  /// Begins a step on the loaded batch. One that runs_ahead() is complete on the device when its turn comes:
+  /// clip factor and skip are decided there, and `my_votes` is asked now; after it at most one more may be
+  /// enqueued (with a batch of its own, if that runs ahead too) before its outcome() is taken. Any other
+  /// step, on the CPU all, is done on return, `my_votes` asked after the backward passes; nothing may be
+  /// under way. Collective; DivergedError as step().
+  Enqueued enqueue(int64_t step, const std::function<Votes()>& my_votes);
+  /// Waits for the oldest step whose outcome has not been taken, and returns that; DivergedError as step().
+  ///
+  /// When that step is not finite, the device has changed no weight and no moment in it, nor in the step that
+  /// was enqueued after it: from such a step on it updates nothing until the host has seen to it. The search
+  /// for the cause computes the step once more with the very weights and batch that it had, and where the run
+  /// goes on, the step after it is enqueued anew: state and numbers are those of a host that had waited.
+  /// Collective.
+  StepResult outcome();
+  /// Steps that were enqueued and whose outcome has not been taken.
+  int under_way() const { return static_cast<int>(flights_.size()); }
+  /// See StepGraph::news().
+  std::string graph_news() { return graph_->news(); }
   /// Adds the loaded batch's token losses, of all ranks, to `sum`; nothing else changes. Collective.
   void evaluate(ExactSum& sum);
   /// The gradients of the last step before clipping: own slices of the mean over the global batch.
@@ -137,6 +173,16 @@ class Trainer {
   const Schedule& schedule() const { return schedule_; }
 
  private:
+  /// A step from enqueue() to outcome().
+  struct Flight {
+    int64_t step = 0;
+    int block = 0;  // of StepInputs
+    double learning_rate = 0;
+    bool measures_noise = false;
+    Votes votes{};
+    std::function<void(int first, int end)> own_gradient_hook{};
+    std::optional<StepResult> result{};  // of a step that was done at once
+  };
   struct Totals {
     double loss, squared_norm;
     double own_squared_norms;  // of all data ranks; 0 in a step that does not measure them
@@ -151,10 +197,18 @@ class Trainer {
   bool measures_noise() const { return config_.logging.gradient_noise_scale > 0 && mesh_.size("dp") > 1; }
   NoiseSample noise_of(const Totals& totals) const;
   bool compares_replicas(int64_t step, const Votes& votes) const;
-  Stage::Run training_run(int64_t step);
-  StepResult not_finite(int64_t step, StepResult result);
+  Stage::Run training_run() const;
+  void set_inputs(const Flight& flight);
+  bool start(const Flight& flight, TracePhases& phase);
+  void done_at_once(Flight& flight, const std::function<Votes()>& my_votes, TracePhases& phase);
+  void add_gradients(const Flight& flight, TracePhases& phase);
+  void sum_over_ranks(const Votes* votes);
+  void update(TracePhases& phase);
+  Totals totals_of(const int64_t* words) const;
+  StepResult result_of(const Flight& flight, const Totals& totals) const;
+  void finite(const Flight& flight, const Totals& totals, StepResult& result);
+  StepResult not_finite(const Flight& flight, StepResult result);
   void declare_sums();
-  Totals sum_over_ranks(const std::function<Votes()>& my_votes);
   /// The same token's loss is known to all tensor ranks; one of them counts it.
   bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
 
@@ -168,10 +222,15 @@ class Trainer {
   Schedule schedule_;
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Optimizer> optimizer_;
-  Arena inputs_, sums_arena_, snapshot_;
-  MicroBatches batch_;
+  bool ahead_;  // the device works beside the host
+  StepInputs inputs_;
+  Arena sums_arena_, outcomes_, snapshot_;
+  std::vector<std::string> dropout_sites_;
   StepSums sums_{};
   float loss_scale_;
+  std::unique_ptr<StepGraph> graph_;
+  std::deque<Flight> flights_;
+  std::vector<std::unique_ptr<DeviceEvent>> done_;  // by block of StepInputs: the step's end
   Trace* trace_ = nullptr;
   std::function<void()> gradient_hook_;
   std::function<void(int first, int end)> own_gradient_hook_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/device.h"
@@ -171,13 +172,15 @@ struct PositionBackward {
 
 /// Inverted dropout (Srivastava et al. 2014): y = (x + bias) * scale where an element is kept, else 0. An
 /// element is kept when the Philox bits of its index in the whole tensor are at least `threshold`; rows lie
-/// one behind the other in it, from element `first` on. The gradient is the same with dy for x.
+/// one behind the other in it, from element `first` on. The gradient is the same with dy for x. The stream's
+/// domain, which differs from step to step, is read on the device, so that a step's calls can be replayed.
 struct Dropout {
   int64_t t, h;
-  ConstElements x;     ///< [T, H]
-  ConstElements bias;  ///< [H] or null
-  Elements y;          ///< [T, H] writes; may be x
-  RandomStream bits;
+  ConstElements x;              ///< [T, H]
+  ConstElements bias;           ///< [H] or null
+  Elements y;                   ///< [T, H] writes; may be x
+  std::array<uint32_t, 2> key;  ///< RandomStream::key()
+  const uint64_t* domain;       ///< RandomStream::domain()
   uint64_t first;
   uint32_t threshold;  ///< probability of dropping * 2^32
   float scale;         ///< 1 / (1 - probability)
@@ -269,12 +272,12 @@ struct BiasBackward {
 };
 
 /// What differs from update to update; in the device's memory, so that what computes it on the device, and
-/// whoever replays the same calls, need no word of the host.
+/// whoever replays the same calls, need no word of the host. The host writes what comes before grad_scale.
 struct UpdateScalars {
   float lr = 0;
   float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^updates
   float grad_scale = 1;                              ///< clip factor
-  int32_t skip = 0;                                  ///< not 0: the update changes nothing
+  int32_t skip = 0;                                  ///< not 0: this update and all later ones change nothing
 };
 
 /// torch.optim.AdamW (Loshchilov and Hutter 2019) on n elements, in place:
@@ -305,12 +308,13 @@ struct NormaliseSums {
 };
 /// What an update is to do with the gradient, from what all ranks have summed: scalars->grad_scale is that of
 /// torch.nn.utils.clip_grad_norm_, min(1, max_norm / (norm + 1e-6)) in double, rounded once (1 when max_norm
-/// is 0); scalars->skip is 1 when the norm or the loss is not finite, else 0.
+/// is 0); scalars->skip becomes 1 when the norm or the loss is not finite and is left alone otherwise: until
+/// the host, which may have enqueued more by then, has seen to it and clears it, nothing is updated.
 struct DecideUpdate {
   const ExactSum* squared_norm;
   const ExactSum* loss;
   double max_norm;
-  UpdateScalars* scalars;  ///< writes grad_scale and skip, leaves the rest
+  UpdateScalars* scalars;  ///< writes grad_scale, sets skip, leaves the rest
 };
 /// y += x.
 struct Add {

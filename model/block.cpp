@@ -9,8 +9,8 @@ Block::Block(int layer, const ModelConfig& model, int tensor)
       attention_(name_ + ".attention", model),
       mlp_norm_(name_ + ".mlp_norm", model),
       mlp_(name_ + ".mlp", model),
-      attention_dropout_(name_ + ".attention", model.hidden_dropout),
-      mlp_dropout_(name_ + ".mlp", model.hidden_dropout) {}
+      attention_dropout_(attention_dropout_site(layer), model.hidden_dropout),
+      mlp_dropout_(mlp_dropout_site(layer), model.hidden_dropout) {}
 
 void Block::declare(ParamStore& params) {
   attention_norm_.declare(params);

@@ -14,7 +14,7 @@ Embedding::Embedding(const ModelConfig& model)
       stddev_(static_cast<float>(model.initializer_range)),
       learned_positions_(model.architecture == Architecture::gpt2),
       tokens_(table_name, model.vocab_size, model.hidden_size, stddev_),
-      dropout_(name_, model.hidden_dropout) {}
+      dropout_(embedding_dropout_site, model.hidden_dropout) {}
 
 void Embedding::declare(ParamStore& params) {
   tokens_.declare(params);

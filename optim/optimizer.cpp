@@ -19,7 +19,6 @@ Optimizer::Optimizer(Context& context, const OptimizerConfig& config)
   exp_avg_sq_ = state_.declare("exp_avg_sq", {elements}, DType::f32);
   if (context.params.weights().dtype() != DType::f32)
     master_ = state_.declare("master weights", {elements}, DType::f32);
-  scalars_ = state_.declare("scalars of the update", {sizeof(UpdateScalars)}, DType::u8);
   reset_progress();
 }
 
@@ -225,20 +224,20 @@ void Optimizer::add_squared_norm(ExactSum* sum) {
   }
 }
 
-void Optimizer::update(int64_t step, double learning_rate, const ExactSum* squared_norm,
-                       const ExactSum* loss) {
+UpdateScalars Optimizer::scalars(int64_t update, double learning_rate) const {
+  const auto correction = [&](double beta) {
+    return static_cast<float>(1.0 - std::pow(beta, static_cast<double>(update)));
+  };
+  return {.lr = static_cast<float>(learning_rate),
+          .bias_correction1 = correction(config_.betas[0]),
+          .bias_correction2 = correction(config_.betas[1])};
+}
+
+void Optimizer::update(UpdateScalars* scalars, const ExactSum* squared_norm, const ExactSum* loss) {
   ParamStore& params = context_->params;
   Device& device = context_->device;
   float* grads = params.grads().f32();
-  const double beta1 = config_.betas[0], beta2 = config_.betas[1];
-  const UpdateScalars of_this_step{
-      .lr = static_cast<float>(learning_rate),
-      .bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, static_cast<double>(step))),
-      .bias_correction2 = static_cast<float>(1.0 - std::pow(beta2, static_cast<double>(step)))};
-  auto* scalars = static_cast<UpdateScalars*>(state_[scalars_].raw());
-  device.write(scalars, &of_this_step, sizeof of_this_step);
-  if (squared_norm)
-    context_->kernels.decide_update(device, {squared_norm, loss, config_.clip_grad_norm, scalars});
+  context_->kernels.decide_update(device, {squared_norm, loss, config_.clip_grad_norm, scalars});
   for (const auto& piece : updated_.pieces()) {
     AdamW op{};
     op.n = piece.end - piece.begin;
@@ -246,8 +245,8 @@ void Optimizer::update(int64_t step, double learning_rate, const ExactSum* squar
     op.grad = grads + piece.begin;
     op.exp_avg = exp_avg_at(piece.begin);
     op.exp_avg_sq = exp_avg_sq_at(piece.begin);
-    op.beta1 = static_cast<float>(beta1);
-    op.beta2 = static_cast<float>(beta2);
+    op.beta1 = static_cast<float>(config_.betas[0]);
+    op.beta2 = static_cast<float>(config_.betas[1]);
     op.epsilon = static_cast<float>(config_.eps);
     op.weight_decay = params.entries()[static_cast<size_t>(piece.entry)].spec.decay
                           ? static_cast<float>(config_.weight_decay)

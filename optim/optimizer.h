@@ -43,6 +43,9 @@ class Optimizer {
   /// two uses of a tied weight, then the data axis; afterwards what this rank updates holds the
   /// gradient of the global batch.
   void sync_gradients();
+  /// Forgets which gradients of a step were complete: for a step that was given up before
+  /// sync_gradients() and begins anew.
+  void forget_progress() { reset_progress(); }
   /// Until it is called with null: adds to `sum`, exactly, the squares of this data rank's own gradient,
   /// taken bucket by bucket right before the data axis reduces it; over the ranks of one data rank no element
   /// counts twice. Costs a pass over the gradients.
@@ -50,11 +53,12 @@ class Optimizer {
   /// Adds the squares of the gradients that this rank counts, exactly: no parameter's element is counted by
   /// two ranks. When a copy that does not count is not finite, the sum is not either.
   void add_squared_norm(ExactSum* sum);
-  /// One AdamW step (step counts from 1) on updated(), with the gradients clipped by the norm of all ranks.
-  /// When `squared_norm` or `loss`, which all ranks have summed, is not finite, nothing changes. Without
-  /// sums: an update as it is.
-  void update(int64_t step, double learning_rate, const ExactSum* squared_norm = nullptr,
-              const ExactSum* loss = nullptr);
+  /// What the host has to put into the scalars of an update (counted from 1), before grad_scale.
+  UpdateScalars scalars(int64_t update, double learning_rate) const;
+  /// One AdamW step on updated(), with the gradients clipped by the norm of all ranks. When `squared_norm` or
+  /// `loss`, which all ranks have summed, is not finite, nothing changes, now and later, until the host
+  /// clears scalars->skip. All in the device's memory.
+  void update(UpdateScalars* scalars, const ExactSum* squared_norm, const ExactSum* loss);
   /// The weights that this rank has updated go, rounded where they have masters, to the ranks that share the
   /// state, and theirs come here; possibly later (ParamStore::weight waits). Collective.
   void publish_weights();
@@ -97,7 +101,7 @@ class Optimizer {
   std::vector<Progress> progress_;
   ExactSum* own_squares_ = nullptr;
   Arena state_;
-  int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1, scalars_ = -1;
+  int exp_avg_ = -1, exp_avg_sq_ = -1, master_ = -1;
 };
 
 }  // namespace triax

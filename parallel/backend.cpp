@@ -22,6 +22,7 @@ struct CudaLibrary {
   decltype(&triax_cuda_open_device) open_device = nullptr;
   decltype(&triax_cuda_kernels) kernels = nullptr;
   decltype(&triax_cuda_link) link = nullptr;
+  decltype(&triax_cuda_ranges) ranges = nullptr;
 };
 
 template <class F>
@@ -60,6 +61,7 @@ const CudaLibrary& cuda_library() {
     find(library, cuda.path, "triax_cuda_open_device", cuda.open_device);
     find(library, cuda.path, "triax_cuda_kernels", cuda.kernels);
     find(library, cuda.path, "triax_cuda_link", cuda.link);
+    find(library, cuda.path, "triax_cuda_ranges", cuda.ranges);
     const char* missing = about(&cuda.about);
     if (missing)
       fail_usage(
@@ -70,6 +72,7 @@ const CudaLibrary& cuda_library() {
               ? "There is no NVIDIA driver, or it is hidden from this process (containers: --gpus all)"
               : fmt::format("The driver is there, of CUDA {}.{}; CUDA_VISIBLE_DEVICES may hide the GPUs",
                             cuda.about.driver / 1000, cuda.about.driver % 1000 / 10));
+    set_profiler_ranges(cuda.ranges());
     return cuda;
   }();
   return opened;

@@ -51,6 +51,7 @@ void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make) {
         },
         "tied");
   }
+  if (needs.sums) sums_ = make([](int) { return 0; }, "sums");
 }
 
 Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs, const DeviceMemory& memory)

@@ -16,6 +16,7 @@ struct MeshNeeds {
   int tensor_copies = 1;  ///< adjacent tensor ranks that hold copies of the same key and value heads
   bool tied = false;      ///< the first and the last stage share a weight
   int zero_shards = 0;    ///< consecutive data ranks that share one optimizer state; 0: the data degree
+  bool sums = false;      ///< all ranks add up tensors of a device's memory: sums()
 };
 
 /// One rank's place in the grid and its communicators, one per set of axes that is needed, built in the same
@@ -37,6 +38,8 @@ class Mesh {
   bool last_stage() const { return coordinate("pp") == size("pp") - 1; }
 
   Communicator& world() { return *world_; }
+  /// All ranks, with tensors where those of the other groups are; without MeshNeeds::sums the world itself.
+  Communicator& sums() { return sums_ ? *sums_ : *world_; }
   Communicator& tp() { return *tp_; }
   Communicator& dp() { return *dp_; }
   /// Consecutive data ranks that share one copy of the optimizer's state, or null when each has all of it.
@@ -69,7 +72,7 @@ class Mesh {
   Communicator* world_ = nullptr;
   std::unique_ptr<Communicator> dp_shard_, dp_replicas_;  // of a degree between 1 and that of data
   Communicator *zero_shard_ = nullptr, *zero_replicas_ = nullptr;
-  std::unique_ptr<Communicator> tp_, dp_, pp_forward_, pp_backward_, tp_copies_, tied_;
+  std::unique_ptr<Communicator> tp_, dp_, pp_forward_, pp_backward_, tp_copies_, tied_, sums_;
 };
 
 }  // namespace triax

@@ -63,10 +63,11 @@ struct Pass {
   /// Forward again, right before the backward, for what the backward reads: y need not be written (its memory
   /// may be used), and nothing outside the slot may change.
   bool replay = false;
-  /// What dropout is a function of, with the site and the element: the job's seed, the step (from 1) and
-  /// where in the step's global batch this micro-batch begins.
+  /// What dropout is a function of, with the element: the job's seed, the domains of the step's streams (by
+  /// site, in the device's memory: dropout_domains()) and where in the step's global batch this micro-batch
+  /// begins.
   uint64_t seed = 0;
-  int64_t step = 0;
+  const uint64_t* dropout = nullptr;
   int64_t first_token = 0;
 
   /// On the last micro-batch of a step: told, module by module, the entries of the ParamStore [first, end)

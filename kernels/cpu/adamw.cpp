@@ -78,7 +78,7 @@ void adamw(Device& device, const AdamW& op) {
 
 void decide_update(Device&, const DecideUpdate& op) {
   const double squared_norm = op.squared_norm->value(), norm = std::sqrt(squared_norm);
-  op.scalars->skip = std::isfinite(norm) && std::isfinite(op.loss->value()) ? 0 : 1;
+  if (!std::isfinite(norm) || !std::isfinite(op.loss->value())) op.scalars->skip = 1;
   op.scalars->grad_scale =
       op.max_norm > 0 ? static_cast<float>(std::min(1.0, op.max_norm / (norm + 1e-6))) : 1.0F;
 }

@@ -17,9 +17,8 @@ int64_t rows_per_task(int64_t h) {
 
 /// Word k of block first + j to words[4 * j + k], for `blocks` of them. The four words of a block are made in
 /// arrays of their own: with a stride of four between stores the compiler makes no vector code of the rounds.
-TRIAX_INLINE void draw(const RandomStream& bits, uint64_t first, int64_t blocks, uint32_t* words) {
-  const std::array<uint32_t, 2> key = bits.key();
-  const uint64_t domain = bits.domain();
+TRIAX_INLINE void draw(std::array<uint32_t, 2> key, uint64_t domain, uint64_t first, int64_t blocks,
+                       uint32_t* words) {
   const auto low = static_cast<uint32_t>(domain), high = static_cast<uint32_t>(domain >> 32);
   uint32_t apart[4][tile_blocks];
 #pragma omp simd
@@ -39,6 +38,7 @@ TRIAX_INLINE void draw(const RandomStream& bits, uint64_t first, int64_t blocks,
 template <class T>
 TRIAX_INLINE void dropout_rows_of(const Dropout& op, int64_t begin, int64_t end) {
   uint32_t words[4 * tile_blocks];
+  const uint64_t domain = *op.domain;
   for (int64_t t = begin; t < end; ++t) {
     const T *x = op.x.as<T>() + t * op.h, *bias = op.bias.as<T>();
     T* y = op.y.as<T>() + t * op.h;
@@ -46,7 +46,7 @@ TRIAX_INLINE void dropout_rows_of(const Dropout& op, int64_t begin, int64_t end)
       const uint64_t index = op.first + static_cast<uint64_t>(t * op.h + at);
       const int64_t skip = static_cast<int64_t>(index % 4);
       const int64_t n = std::min(op.h - at, 4 * tile_blocks - skip);
-      draw(op.bits, index / 4, (skip + n + 3) / 4, words);
+      draw(op.key, domain, index / 4, (skip + n + 3) / 4, words);
       const uint32_t* drawn = words + skip;
       const uint32_t threshold = op.threshold;
       const float scale = op.scale;

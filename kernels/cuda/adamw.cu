@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(array_threads) update(AdamW op) {
 
 __global__ void decide(DecideUpdate op) {
   const double norm = sqrt(op.squared_norm->value());
-  op.scalars->skip = isfinite(norm) && isfinite(op.loss->value()) ? 0 : 1;
+  if (!isfinite(norm) || !isfinite(op.loss->value())) op.scalars->skip = 1;
   const double factor = op.max_norm / (norm + 1e-6);
   op.scalars->grad_scale = op.max_norm > 0 ? static_cast<float>(factor < 1.0 ? factor : 1.0) : 1.0f;
 }

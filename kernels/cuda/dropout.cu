@@ -8,11 +8,13 @@ namespace {
 
 /// A RandomStream's bits, as core/rng.h draws them: block i of four words belongs to elements 4 i to 4 i + 3.
 struct Bits {
-  uint32_t key0, key1, domain0, domain1;
+  uint32_t key0, key1;
+  const uint64_t* domain;
 
   __device__ void block(uint64_t i, uint32_t (&words)[4]) const {
+    const uint64_t upper = *domain;
     words[0] = static_cast<uint32_t>(i), words[1] = static_cast<uint32_t>(i >> 32);
-    words[2] = domain0, words[3] = domain1;
+    words[2] = static_cast<uint32_t>(upper), words[3] = static_cast<uint32_t>(upper >> 32);
     philox(words[0], words[1], words[2], words[3], key0, key1);
   }
 };
@@ -51,9 +53,7 @@ __global__ void drop(int64_t h, int cuts, const T* x, const T* bias, T* y, Bits 
 
 void dropout(Device& device, const Dropout& op) {
   if (op.t == 0 || op.h == 0) return;
-  const uint64_t domain = op.bits.domain();
-  const Bits bits{op.bits.key()[0], op.bits.key()[1], static_cast<uint32_t>(domain),
-                  static_cast<uint32_t>(domain >> 32)};
+  const Bits bits{op.key[0], op.key[1], op.domain};
   with_element_type(op.y.dtype(), [&](auto type) {
     using T = decltype(type);
     const T *x = op.x.as<T>(), *bias = op.bias.as<T>();

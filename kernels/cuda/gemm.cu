@@ -160,7 +160,10 @@ bool multiply(CudaDevice& gpu, const Gemm& op, Epilogue epilogue, const void* z)
                     .accumulates = op.beta != 0};
   KernelState& state = state_of(gpu);
   const GemmPlan& plan = state.plan(key, address(op.bias), z, CudaDevice::workspace_bytes());
-  if (plan.exists()) plan.run(state.handle(), gpu, op, z);
+  if (plan.exists()) {
+    plan.run(state.handle(), gpu, op, z);
+    gpu.enqueued("gemm");
+  }
   return plan.exists();
 }
 

@@ -41,6 +41,40 @@ logging: {tensorboard: false, gradient_noise_scale: 1, check_replicas: 1}
     EXPECT_EQ(metrics("async"), metrics("cpu")) << options;
     EXPECT_EQ(tensors("async", 4), tensors("cpu", 4)) << options;
   }
+  // What metrics.jsonl tells of each step, but for times.
+  nlohmann::json lines(const std::string& run) const {
+    nlohmann::json list = nlohmann::json::array();
+    std::ifstream in(dir_ / run / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      const auto all = nlohmann::json::parse(line);
+      nlohmann::json kept;
+      for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "tokens", "consumed_samples",
+                              "validation_loss", "skipped"})
+        if (all.contains(key)) kept[key] = all[key];
+      EXPECT_GT(all["step_seconds"].get<double>(), 0);
+      list.push_back(kept);
+    }
+    return list;
+  }
+  // A job with nothing to be done between most of its steps, so that they run ahead.
+  static std::string ahead() {
+    return "--set training.steps=9 --set lr_schedule.decay_steps=9 --set checkpoint.interval=100 "
+           "--set logging.check_replicas=0 --set data.validation_interval=5 ";
+  }
+  // The same run on the CPU and on the foreign device beside the host; returns the exit status of both.
+  int run_ahead(const std::string& options) {
+    const int status = triax("cpu", ahead() + options);
+    EXPECT_EQ(triax("async", ahead() + options + cuda, "TRIAX_FOREIGN_ASYNC=1 " + on_foreign), status)
+        << output("async");
+    EXPECT_EQ(lines("async"), lines("cpu")) << options;
+    return status;
+  }
+  std::string log(const std::string& run) const {
+    std::string text;
+    for (const auto& entry : fs::recursive_directory_iterator(dir_ / run / "logs"))
+      if (entry.is_regular_file()) text += read(fs::relative(entry.path(), dir_).string());
+    return text;
+  }
   int shell(const std::string& line) const {
     const int status = std::system(("cd " + dir_.string() + " && " + line).c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
@@ -81,6 +115,75 @@ TEST_F(DeviceJob, ProcessesStageThroughTheHost) {
   ASSERT_EQ(triax("foreign", options + cuda, on_foreign + mpirun + "-n 4 "), 0) << output("foreign");
   EXPECT_EQ(metrics("foreign"), metrics("cpu"));
   EXPECT_EQ(tensors("foreign", 4), tensors("cpu", 4));
+}
+
+TEST_F(DeviceJob, AJobThatRunsAheadHasTheCpusBits) {
+  ASSERT_EQ(run_ahead("--set model.hidden_dropout=0.1"), 0) << output("cpu");
+  EXPECT_EQ(lines("cpu").size(), 9U);
+  EXPECT_EQ(tensors("async", 9), tensors("cpu", 9));
+  EXPECT_NE(log("async").find("steps are launched as a CUDA graph from now on"), std::string::npos)
+      << log("async");
+  EXPECT_EQ(log("cpu").find("CUDA graph"), std::string::npos);
+}
+
+TEST_F(DeviceJob, ThreadRanksThatRunAheadHaveTheCpusBits) {
+  ASSERT_EQ(
+      run_ahead("--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2 "
+                "--set logging.straggler_window=3 --set logging.trace=true --set logging.trace_steps=[4]"),
+      0)
+      << output("cpu");
+  EXPECT_EQ(tensors("async", 9), tensors("cpu", 9));
+  EXPECT_NE(log("async").find("steps are not captured as a CUDA graph: its 8 ranks' hosts"),
+            std::string::npos)
+      << log("async");
+}
+
+TEST_F(DeviceJob, StepsThatRunAheadAreSkippedWithTheSameReport) {
+  ASSERT_EQ(run_ahead("--set parallel.data=2 --set training.on_nonfinite=skip "
+                      "--set debug.nonfinite_gradient_at=[3,7,8]"),
+            0)
+      << output("cpu");
+  EXPECT_EQ(tensors("async", 9), tensors("cpu", 9));
+  EXPECT_EQ(lines("async")[6]["skipped"], true);
+  for (const char* run : {"cpu", "async"})
+    EXPECT_NE(output(run).find("step 7: the loss is "), std::string::npos) << output(run);
+}
+
+// The step after the one that stops the job has been enqueued: the state that is set aside is that before.
+TEST_F(DeviceJob, AStepThatStopsTheJobIsFollowedByNoUpdate) {
+  ASSERT_EQ(run_ahead("--set debug.nonfinite_gradient_at=[6]"), 1) << output("cpu");
+  EXPECT_EQ(lines("async").size(), 5U);
+  const auto state = [&](const std::string& run) {
+    return manifest(dir_ / run / "stopped" / "step-00000005")["tensors"];
+  };
+  EXPECT_EQ(state("async"), state("cpu"));
+}
+
+TEST_F(DeviceJob, ARequestIsCarriedOutAfterTheStepThatIsUnderWay) {
+  ASSERT_EQ(triax("whole",
+                  "--set training.steps=120 --set lr_schedule.decay_steps=120 --set checkpoint.interval=1000 "
+                  "--set data.validation_interval=1000 --set logging.check_replicas=1000"),
+            0)
+      << output("whole");
+  const std::string options =
+      "--set training.steps=120 --set lr_schedule.decay_steps=120 --set checkpoint.interval=1000 "
+      "--set data.validation_interval=1000 --set logging.check_replicas=1000" +
+      cuda;
+  // SIGUSR1 as soon as some steps are done.
+  const std::string kill_when_under_way =
+      "(for i in $(seq 2000); do [ \"$(wc -l < stopped/metrics.jsonl 2>/dev/null || echo 0)\" -ge 5 ] && "
+      "break; sleep 0.01; "
+      "done; kill -USR1 $(cat pid)) & echo $$ > pid; exec ";
+  const int status = shell(kill_when_under_way + "env TRIAX_FOREIGN_ASYNC=1 " + on_foreign + program() +
+                           "train job.yaml --set output_dir=" + (dir_ / "stopped").string() + " " + options +
+                           " > stopped.out 2>&1");
+  ASSERT_EQ(status, 75) << read("stopped.out");
+  const auto steps = static_cast<int64_t>(lines("stopped").size());
+  EXPECT_LT(steps, 120);
+  EXPECT_TRUE(fs::exists(checkpoint("stopped", steps))) << steps;
+  ASSERT_EQ(triax("stopped", options, "TRIAX_FOREIGN_ASYNC=1 " + on_foreign), 0) << output("stopped");
+  EXPECT_EQ(lines("stopped"), lines("whole"));
+  EXPECT_EQ(tensors("stopped", 120), tensors("whole", 120));
 }
 
 TEST_F(DeviceJob, ResumesAcrossDevices) {

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "stream.h"
+
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
   int32_t compute, scale, transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
@@ -275,7 +277,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
-                              void* workspace, size_t workspace_bytes, cudaStream_t) {
+                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   Shape s{};
   const cublasStatus_t status = check(*desc, *a_layout, *b_layout, *c_layout, *d_layout, s);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
@@ -287,6 +289,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         !aligned(b, asked[3] & 0xffffffff) || !aligned(c, asked[4] >> 32) ||
         !aligned(d, asked[4] & 0xffffffff))
       return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  emulated_cuda::called("cublasLtMatmul");
+  if (emulated_cuda::capturing(stream)) {
+    // Everything but the matrices as it is now; without a stream it is done at once.
+    const auto later = [=, desc = *desc, a_layout = *a_layout, b_layout = *b_layout, c_layout = *c_layout,
+                        d_layout = *d_layout, scale_a = *static_cast<const float*>(alpha),
+                        scale_c = *static_cast<const float*>(beta)]() mutable {
+      cublasLtMatmul(nullptr, &desc, &scale_a, a, &a_layout, b, &b_layout, &scale_c, c, &c_layout, d,
+                     &d_layout, nullptr, workspace, workspace_bytes, nullptr);
+    };
+    return emulated_cuda::enqueue(stream, later) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_EXECUTION_FAILED;
   }
   const bool ta = desc->transpose_a == CUBLAS_OP_T, tb = desc->transpose_b == CUBLAS_OP_T;
   // Columns one behind the other: the transposed matrices in rows.

@@ -1,17 +1,18 @@
 // The runtime's calls on memory of the host.
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 
+#include "errors.h"
 #include "include/cuda_runtime.h"
+#include "stream.h"
 
-struct CUstream_st {};
-struct CUevent_st {
-  std::chrono::steady_clock::time_point when;
-};
+using emulated_cuda::called;
+using emulated_cuda::called_outside_of_captures;
+using emulated_cuda::enqueue;
+using emulated_cuda::failed;
 
 namespace {
 
@@ -20,11 +21,6 @@ thread_local int t_device = 0;
 constexpr size_t kSharedOptin = 227 * 1024;  // of compute capability 9.0
 constexpr size_t kSharedDefault = 48 * 1024;
 constexpr size_t kTotal = size_t{80} << 30;
-
-cudaError_t failed(cudaError_t error) {
-  t_last = error;
-  return error;
-}
 
 struct Attributes {
   std::mutex mutex;
@@ -47,7 +43,13 @@ cudaError_t allocate(void** pointer, size_t bytes) {
 
 namespace emulated_cuda {
 
+cudaError_t failed(cudaError_t error) {
+  t_last = error;
+  return error;
+}
+
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes) {
+  called("kernel");
   const size_t threads = size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
       grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
@@ -75,6 +77,12 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid configuration argument";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
+    case cudaErrorIllegalState:
+      return "the operation cannot be performed in the present state";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
     default:
       return "unknown error";
   }
@@ -116,6 +124,7 @@ cudaError_t cudaSetDeviceFlags(unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -151,19 +160,24 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   return allocate(pointer, bytes);
 }
 cudaError_t cudaFree(void* pointer) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   std::free(pointer);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   return allocate(pointer, bytes);
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   return allocate(pointer, bytes);
 }
 cudaError_t cudaFreeHost(void* pointer) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   std::free(pointer);
   return cudaSuccess;
 }
@@ -178,85 +192,36 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   if (bytes) std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, bytes, kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  called(__func__);
+  return enqueue(stream, [=] {
+    if (bytes) std::memmove(to, from, bytes);
+  });
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t) {
+                              size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  called(__func__);
   if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
-  for (size_t row = 0; row < height; ++row)
-    cudaMemcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-               width, kind);
-  return cudaSuccess;
+  return enqueue(stream, [=] {
+    for (size_t row = 0; row < height; ++row)
+      std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                   width);
+  });
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   if (bytes) std::memset(to, value, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  return cudaMemset(to, value, bytes);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
-  function(data);
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->when = std::chrono::steady_clock::now();
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
-  return cudaSuccess;
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  called(__func__);
+  return enqueue(stream, [=] {
+    if (bytes) std::memset(to, value, bytes);
+  });
 }
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {

@@ -267,6 +267,10 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
       {{"training.partition_activations=true"},
        "training.partition_activations: true belongs to recompute full",
        {}},
+      {{"training.cuda_graph=on"}, "training.cuda_graph: on belongs to device cuda, device is ", {}},
+      {{"training.cuda_graph=on", "training.device=cuda", "parallel.data=2"},
+       "training.cuda_graph: on belongs to one rank, since the hosts of 8 take part",
+       {}},
       // World size
       {{},
        "parallel.data: auto needs ranks divisible by tensor * pipeline = 2 * 2 = 4, but --ranks gives 6 "

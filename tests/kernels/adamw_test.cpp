@@ -129,11 +129,11 @@ TEST(AdamW, SkipsWithoutATrace) {
   EXPECT_TRUE(same_bits(s.exp_avg_sq, before.exp_avg_sq));
 }
 
-UpdateScalars decided(double squared_norm, double loss, double max_norm) {
+UpdateScalars decided(double squared_norm, double loss, double max_norm, int32_t skip = 0) {
   ExactSum norm_sum, loss_sum;
   norm_sum.add(squared_norm);
   loss_sum.add(loss);
-  UpdateScalars s{.lr = 2, .bias_correction1 = 3, .bias_correction2 = 4, .grad_scale = 5, .skip = 6};
+  UpdateScalars s{.lr = 2, .bias_correction1 = 3, .bias_correction2 = 4, .grad_scale = 5, .skip = skip};
   auto device = make_cpu_device(1);
   cpu_kernels().decide_update(*device, {&norm_sum, &loss_sum, max_norm, &s});
   EXPECT_EQ(s.lr, 2);
@@ -153,6 +153,11 @@ TEST(DecideUpdate, SkipsWhatIsNotFinite) {
   EXPECT_EQ(decided(NAN, 1, 1.0).skip, 1);
   EXPECT_EQ(decided(1, NAN, 1.0).skip, 1);
   EXPECT_EQ(decided(1, -INFINITY, 0.0).skip, 1);
+}
+
+// Updates that were enqueued after a step that is not finite wait for the host's word.
+TEST(DecideUpdate, GoesOnSkippingUntilTheHostClearsIt) {
+  EXPECT_EQ(decided(16, 1, 1.0, 1).skip, 1);
 }
 
 }  // namespace

@@ -236,11 +236,12 @@ TEST_F(Bf16Kernels, Dropout) {
   const int64_t t = 9, h = 33;
   Both x(random_, t * h), bias(random_, h), y(t * h);
   const RandomStream bits(7, "dropout");
+  const uint64_t domain = bits.domain();
   for (const bool with_bias : {true, false}) {
-    k_.dropout(*device_, {t, h, x.half.data(), with_bias ? bias.half.data() : nullptr, y.half.data(), bits, 5,
-                          1u << 30, 4.0f / 3});
-    k_.dropout(*device_, {t, h, x.full.data(), with_bias ? bias.full.data() : nullptr, y.full.data(), bits, 5,
-                          1u << 30, 4.0f / 3});
+    k_.dropout(*device_, {t, h, x.half.data(), with_bias ? bias.half.data() : nullptr, y.half.data(),
+                          bits.key(), &domain, 5, 1u << 30, 4.0f / 3});
+    k_.dropout(*device_, {t, h, x.full.data(), with_bias ? bias.full.data() : nullptr, y.full.data(),
+                          bits.key(), &domain, 5, 1u << 30, 4.0f / 3});
     EXPECT_TRUE(is_rounded(y));
   }
 }

@@ -10,6 +10,8 @@ namespace triax::test {
 namespace {
 
 constexpr double probability = 0.3;
+const RandomStream bits(7, "dropout 1 layers.0.mlp");
+const uint64_t domain = bits.domain();
 
 Dropout make(int64_t t, int64_t h, const float* x, const float* bias, float* y, uint64_t first = 0) {
   return {t,
@@ -17,7 +19,8 @@ Dropout make(int64_t t, int64_t h, const float* x, const float* bias, float* y, 
           x,
           bias,
           y,
-          RandomStream(7, "dropout 1 layers.0.mlp"),
+          bits.key(),
+          &domain,
           first,
           static_cast<uint32_t>(probability * 0x1p32),
           static_cast<float>(1 / (1 - probability))};
@@ -30,7 +33,7 @@ Floats truth(const Dropout& op) {
   for (int64_t i = 0; i < op.t * op.h; ++i) {
     const float z = bias ? x[i] + bias[i % op.h] : x[i];
     y[static_cast<size_t>(i)] =
-        op.bits.bits(op.first + static_cast<uint64_t>(i)) >= op.threshold ? z * op.scale : 0.0F;
+        bits.bits(op.first + static_cast<uint64_t>(i)) >= op.threshold ? z * op.scale : 0.0F;
   }
   return y;
 }

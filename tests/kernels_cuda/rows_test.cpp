@@ -118,8 +118,11 @@ TEST_P(CudaKernels, DropoutHasTheHostsMask) {
         using T = decltype(type);
         Array<T> x(side, as<T>(normals(s.t * s.h, 1))), bias(side, as<T>(normals(s.h, 2))),
             y(side, as<T>(untouched(s.t * s.h)));
-        side.kernels.dropout(side.device, {s.t, s.h, x.data(), first ? ConstElements(bias.data()) : nullptr,
-                                           y.data(), RandomStream(11, "site"), first, 0x40000000u, 4.0f / 3});
+        const RandomStream bits(11, "site");
+        Array<uint64_t> domain(side, {bits.domain()});
+        side.kernels.dropout(side.device,
+                             {s.t, s.h, x.data(), first ? ConstElements(bias.data()) : nullptr, y.data(),
+                              bits.key(), domain.data(), first, 0x40000000u, 4.0f / 3});
         Floats got = floats(y.read()), kept;
         for (const float v : got) kept.push_back(v != 0 ? 1.0f : 0.0f);
         return Outputs{{"y", got, stored<T>}, {"mask", kept, 0}};

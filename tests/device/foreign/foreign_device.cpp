@@ -132,6 +132,11 @@ class Queue {
 
 /// A point in a queue.
 struct Mark {
+  // A replayed call reaches again what it has reached: of one queue, in order, that is nobody's wait.
+  void reach() {
+    if (!std::exchange(is_reached, true)) promise.set_value();
+  }
+  bool is_reached = false;
   std::promise<void> promise;
   std::shared_future<void> reached{promise.get_future()};
 };
@@ -142,7 +147,8 @@ class ForeignDevice final : public Device {
     if (std::getenv("TRIAX_FOREIGN_ASYNC")) queue_ = std::make_unique<Queue>();
   }
   DeviceKind kind() const override { return DeviceKind::cuda; }
-  void* allocate(size_t bytes, std::string_view) override {
+  void* allocate(size_t bytes, std::string_view purpose) override {
+    check(!recorded_, "memory for {} while calls are recorded", purpose);
     return bytes ? Memory::get().take(bytes) : nullptr;
   }
   void deallocate(void* block, size_t bytes) override {
@@ -169,6 +175,7 @@ class ForeignDevice final : public Device {
   }
   void write(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
+    check(!recorded_, "a write of the host's while calls are recorded");
     own(to), foreign(from);
     const auto* source = static_cast<const char*>(from);
     run([to, content = std::vector<char>(source, source + bytes)] {
@@ -182,8 +189,22 @@ class ForeignDevice final : public Device {
     synchronize();
   }
   void synchronize() override {
+    check(!recorded_, "the host waits for the foreign device while calls are recorded");
     if (queue_) queue_->drain();
   }
+  void write_later(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    own(to), foreign(from);
+    run([=] { std::memcpy(to, from, bytes); });
+  }
+  void read_later(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    foreign(to), own(from);
+    run([=] { std::memcpy(to, from, bytes); });
+  }
+  std::unique_ptr<DeviceEvent> make_event() override;
+  bool captures() const override { return true; }
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& enqueue) override;
   ThreadPool& threads() override { return host_threads_; }
   Device& cpu() { return *cpu_; }
   /// `task` in its turn, with the memory open.
@@ -194,7 +215,9 @@ class ForeignDevice final : public Device {
     });
   }
   void in_turn(std::function<void()> task) {
-    if (queue_)
+    if (recorded_)
+      recorded_->push_back(std::move(task));
+    else if (queue_)
       queue_->push(std::move(task));
     else
       task();
@@ -206,7 +229,54 @@ class ForeignDevice final : public Device {
   ThreadPool host_threads_;
   std::unique_ptr<Device> cpu_;
   std::unique_ptr<Queue> queue_;  // null: everything is done at once, and the host alone runs then
+  std::vector<std::function<void()>>* recorded_ = nullptr;  // during capture()
 };
+
+class ForeignEvent final : public DeviceEvent {
+ public:
+  explicit ForeignEvent(ForeignDevice& device) : device_(&device) {}
+  void record() override {
+    mark_ = std::make_shared<Mark>();
+    device_->in_turn([mark = mark_] { mark->reach(); });
+  }
+  void wait() override {
+    if (mark_) mark_->reached.wait();
+  }
+
+ private:
+  ForeignDevice* device_;
+  std::shared_ptr<Mark> mark_;
+};
+
+class ForeignGraph final : public DeviceGraph {
+ public:
+  ForeignGraph(ForeignDevice& device, std::vector<std::function<void()>> calls)
+      : device_(&device), calls_(std::move(calls)) {}
+  void launch() override {
+    for (const auto& call : calls_) device_->in_turn(call);
+  }
+
+ private:
+  ForeignDevice* device_;
+  std::vector<std::function<void()>> calls_;
+};
+
+std::unique_ptr<DeviceEvent> ForeignDevice::make_event() {
+  return std::make_unique<ForeignEvent>(*this);
+}
+
+std::unique_ptr<DeviceGraph> ForeignDevice::capture(const std::function<void()>& enqueue) {
+  std::vector<std::function<void()>> calls;
+  recorded_ = &calls;
+  try {
+    enqueue();
+  } catch (...) {
+    recorded_ = nullptr;
+    throw;
+  }
+  recorded_ = nullptr;
+  return std::make_unique<ForeignGraph>(*this, std::move(calls));
+}
 
 /// A kernel of the CPU while the memory is open.
 template <auto kernel>
@@ -223,7 +293,7 @@ class ForeignLink final : public DeviceLink {
  public:
   Event record(Device& device) override {
     auto mark = std::make_shared<Mark>();
-    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->promise.set_value(); });
+    static_cast<ForeignDevice&>(device).in_turn([mark] { mark->reach(); });
     return mark;
   }
   void wait(Device& device, const Event& event) override {
@@ -300,6 +370,10 @@ const Kernels* triax_cuda_kernels() {
                              TRIAX_FOREIGN(find_non_finite)};
 #undef TRIAX_FOREIGN
   return &table;
+}
+
+const triax::ProfilerRanges* triax_cuda_ranges() {
+  return nullptr;  // no profiler
 }
 
 triax::DeviceLink* triax_cuda_link() {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 
@@ -82,7 +83,8 @@ struct Block {
   size_t shared_bytes;
   void* grid_object;
 };
-// Not in the static block of thread-locals: the kernels' shared memory, of the same library, has no room there.
+// Not in the static block of thread-locals: the kernels' shared memory, of the same library, has no room
+// there.
 extern thread_local Thread* t_thread;
 extern thread_local Block t_block;
 
@@ -120,6 +122,8 @@ inline unsigned lane() {
 
 /// Null, or why a launch of `kernel` would be refused.
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
+/// See ../stream.h.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> call);
 void run_grid(const char* name, dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*),
               void* arguments);
 
