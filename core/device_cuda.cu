@@ -1,7 +1,9 @@
 #include "core/device_cuda.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "core/error.h"
 
@@ -154,8 +156,29 @@ void CudaDevice::read(void* host_destination, const void* source, size_t bytes) 
   synchronize();
 }
 
+cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError_t()>& query) {
+  struct Over {
+    CudaDevice::Watch& watch;
+    ~Over() { watch.over(); }
+  } const over{watch};
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const cudaError_t status = query();
+    if (status != cudaErrorNotReady) return status;
+    watch.look();
+    // Most waits are short; a long one leaves the processor to others.
+    if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 void CudaDevice::synchronize() {
-  check_cuda(cudaStreamSynchronize(stream_), fmt::format("waiting for GPU {}", ordinal_));
+  const cudaError_t status = watch_ && watch_->busy()
+                                 ? wait_watched(*watch_, [this] { return cudaStreamQuery(stream_); })
+                                 : cudaStreamSynchronize(stream_);
+  check_cuda(status, fmt::format("waiting for GPU {}", ordinal_));
 }
 
 void* CudaDevice::workspace() {

@@ -3,9 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <string_view>
+#include <utility>
 
 #include "core/device.h"
 
@@ -44,6 +46,20 @@ class CudaDevice final : public Device {
   void synchronize() override;
   ThreadPool& threads() override { return pool_; }
 
+  /// Looks after what the rank has under way on other streams (messages), while the host waits for this one.
+  class Watch {
+   public:
+    virtual ~Watch() = default;
+    /// Whether anything is under way: else a wait is a plain one.
+    virtual bool busy() = 0;
+    /// Called again and again during a wait; may throw to end it.
+    virtual void look() = 0;
+    /// The wait is over, either way.
+    virtual void over() noexcept = 0;
+  };
+  const std::shared_ptr<Watch>& watch() const { return watch_; }
+  void set_watch(std::shared_ptr<Watch> watch) { watch_ = std::move(watch); }
+
   int ordinal() const { return ordinal_; }
   /// Where this rank's kernels and copies are enqueued.
   cudaStream_t stream() const { return stream_; }
@@ -70,6 +86,10 @@ class CudaDevice final : public Device {
   size_t staging_at_ = 0;
   std::deque<Staged> staged_;
   std::shared_ptr<void> extension_;
+  std::shared_ptr<Watch> watch_;
 };
+
+/// Asks `query` until it says something else than cudaErrorNotReady, and the device's watch meanwhile.
+cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError_t()>& query);
 
 }  // namespace triax

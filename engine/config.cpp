@@ -32,6 +32,9 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
     t.add("partition_activations", &C::partition_activations,
           "With recompute full: cut the kept inputs over the tensor group.");
     t.add("device", &C::device, "Where the ranks compute.").one_of({"auto", "cpu", "cuda"});
+    t.add("deterministic", &C::deterministic,
+          "With NCCL: add in rank order, so that bits do not depend on pipeline, schedule, virtual_stages, "
+          "zero_stage, recompute, overlap_comm or transport. Everything else does so always.");
     t.add("stop_after_minutes", &C::stop_after_minutes,
           "Minutes after the start at which the job saves and ends with exit status 75, before a queue's "
           "limit "

@@ -40,6 +40,7 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
                                           "training.steps",
                                           "training.micro_batch_size",
                                           "training.device",
+                                          "training.deterministic",
                                           "training.recompute",
                                           "training.threads",
                                           "training.stop_after_minutes",

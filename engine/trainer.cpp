@@ -57,6 +57,7 @@ MeshNeeds mesh_needs(const RunConfig& config) {
   const ParallelConfig& p = config.parallel;
   MeshNeeds needs = mesh_needs(config.model, p.tensor);
   needs.zero_shards = p.zero_stage == 0 ? 1 : p.zero_shard_ranks;
+  needs.messages = {p.transport, config.training.deterministic};
   return needs;
 }
 

@@ -4,11 +4,13 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include "core/library.h"
+
 namespace {
 
 // NCCL is no part of CUDA, and one GPU needs none: it is looked for, not linked.
 int nccl_version() {
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(triax::nccl_library_name().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return 0;
   int version = 0;
   const auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));

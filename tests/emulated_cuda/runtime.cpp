@@ -1,17 +1,12 @@
 // The runtime's calls on memory of the host.
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "include/cuda_runtime.h"
-
-struct CUstream_st {};
-struct CUevent_st {
-  std::chrono::steady_clock::time_point when;
-};
+#include "streams.h"
 
 namespace {
 
@@ -20,6 +15,12 @@ thread_local int t_device = 0;
 constexpr size_t kSharedOptin = 227 * 1024;  // of compute capability 9.0
 constexpr size_t kSharedDefault = 48 * 1024;
 constexpr size_t kTotal = size_t{80} << 30;
+
+// Each has a name and a place of its own, and all work on the host's memory.
+int devices() {
+  const char* number = std::getenv("TRIAX_EMULATED_GPUS");
+  return number && *number ? std::atoi(number) : 1;
+}
 
 cudaError_t failed(cudaError_t error) {
   t_last = error;
@@ -100,11 +101,11 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = devices();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device != 0) return failed(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return failed(cudaErrorInvalidDevice);
   t_device = device;
   return cudaSuccess;
 }
@@ -115,13 +116,12 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDeviceFlags(unsigned) {
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() {
-  return cudaSuccess;
-}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return failed(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "emulated");
+  std::memset(properties->uuid.bytes, device + 1, sizeof properties->uuid.bytes);
+  properties->pciBusID = device;
   properties->totalGlobalMem = kTotal;
   properties->sharedMemPerBlock = kSharedDefault;
   properties->sharedMemPerBlockOptin = kSharedOptin;
@@ -132,7 +132,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return failed(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return failed(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;
@@ -154,6 +154,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   return allocate(pointer, bytes);
 }
 cudaError_t cudaFree(void* pointer) {
+  emulated_cuda::wait_for_all();
   std::free(pointer);
   return cudaSuccess;
 }
@@ -178,84 +179,35 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  emulated_cuda::wait_for_all();
   if (bytes) std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, bytes, kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  emulated_cuda::run_on(stream, [=] {
+    if (bytes) std::memmove(to, from, bytes);
+  });
+  return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t) {
+                              size_t height, cudaMemcpyKind, cudaStream_t stream) {
   if (width > to_pitch || width > from_pitch) return failed(cudaErrorInvalidValue);
-  for (size_t row = 0; row < height; ++row)
-    cudaMemcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-               width, kind);
+  emulated_cuda::run_on(stream, [=] {
+    for (size_t row = 0; row < height; ++row)
+      std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                   width);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  emulated_cuda::wait_for_all();
   if (bytes) std::memset(to, value, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  return cudaMemset(to, value, bytes);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
-  function(data);
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->when = std::chrono::steady_clock::now();
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  emulated_cuda::run_on(stream, [=] {
+    if (bytes) std::memset(to, value, bytes);
+  });
   return cudaSuccess;
 }
 

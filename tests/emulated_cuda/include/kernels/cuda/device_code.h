@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include "streams.h"
+
 #include <deque>
 
 #include "core/bf16.h"
@@ -13,18 +15,21 @@ namespace triax::cuda {
 // PTX manual's tables alone.
 
 template <class... P, class... A>
-void enqueue(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
-             A&&... args) {
+void enqueue(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+             cudaStream_t stream, A&&... args) {
   if (emulated_cuda::check_launch(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes) !=
       cudaSuccess)
     return;
   struct Call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
-  } call{kernel, {static_cast<P>(args)...}};
-  emulated_cuda::run_grid(
-      name, grid, block, shared_bytes,
-      [](void* c) { std::apply(static_cast<Call*>(c)->kernel, static_cast<Call*>(c)->arguments); }, &call);
+  };
+  emulated_cuda::run_on(stream, [name, grid, block, shared_bytes,
+                                 call = Call{kernel, {static_cast<P>(args)...}}]() mutable {
+    emulated_cuda::run_grid(
+        name, grid, block, shared_bytes,
+        [](void* c) { std::apply(static_cast<Call*>(c)->kernel, static_cast<Call*>(c)->arguments); }, &call);
+  });
 }
 
 inline unsigned char* dynamic_shared() {
