@@ -164,6 +164,7 @@ cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     const cudaError_t status = query();
+    if (status == cudaSuccess) watch.look();  // what has ended with it
     if (status != cudaErrorNotReady) return status;
     watch.look();
     // Most waits are short; a long one leaves the processor to others.

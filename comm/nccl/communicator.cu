@@ -114,19 +114,19 @@ class NcclCommunicator final : public OverHost {
     return id;
   }
   static Tensor tensor_of(ncclUniqueId& id) { return {&id, DType::u8, {static_cast<int64_t>(sizeof id)}}; }
-  static CommCall id_call(const CommCall& call, CommOp op, int detail) {
-    return {op, DType::u8, sizeof(ncclUniqueId), detail, call.sequence, call.place};
-  }
 
   NcclLink& everyone(const CommCall& call) {
     flights_->check_alive(call);
     // Moves nothing; where the host's group compares the order of calls, it compares this one.
-    host_all_gather(call, Tensor(), Tensor()).wait();
+    const Tensor nothing(nullptr, DType::u8, {0});
+    host_all_gather(call, nothing, nothing).wait();
     if (!everyone_) {
       prepare(call);
       ncclUniqueId id{};
       if (rank() == 0) id = new_id(call);
-      host_broadcast(id_call(call, CommOp::broadcast, 0), tensor_of(id), 0).wait();
+      host_broadcast({CommOp::broadcast, DType::u8, sizeof id, 0, call.sequence, call.place}, tensor_of(id),
+                     0)
+          .wait();
       everyone_ = std::make_unique<NcclLink>(nccl_, flights_, device_, name(), id, size(), rank(), call);
     }
     return *everyone_;
@@ -135,18 +135,42 @@ class NcclCommunicator final : public OverHost {
   /// From one rank to another, of which one is this; in the link the sender is rank 0.
   NcclLink& direction(const CommCall& call, int from, int to) {
     flights_->check_alive(call);
-    std::unique_ptr<NcclLink>& link = directions_[{from, to}];
-    if (!link) {
-      prepare(call);
-      const bool sends = from == rank();
-      ncclUniqueId id{};
-      if (sends) id = new_id(call);
-      (sends ? host_send(id_call(call, CommOp::send, to), tensor_of(id), to)
-             : host_recv(id_call(call, CommOp::recv, from), tensor_of(id), from))
-          .wait();
-      link = std::make_unique<NcclLink>(nccl_, flights_, device_, name(), id, 2, sends ? 0 : 1, call);
+    if (directions_.empty()) meet_neighbours(call);
+    const auto link = directions_.find({from, to});
+    check(link != directions_.end(),
+          "{} in group '{}': over NCCL, messages go between ranks that are next to each other, the last and "
+          "the "
+          "first included",
+          describe(call), name());
+    return *link->second;
+  }
+
+  // Both directions to both neighbours in the ring of ranks. All members take the pairs in one order, so that
+  // none waits for one that waits for it.
+  void meet_neighbours(const CommCall& call) {
+    struct Ids {
+      ncclUniqueId to_next, to_previous;
+    };
+    prepare(call);
+    Ids mine{new_id(call), new_id(call)};
+    std::vector<Ids> ids(static_cast<size_t>(size()));
+    const auto bytes = [](Ids* data, int n) {
+      return Tensor(data, DType::u8, {n * static_cast<int64_t>(sizeof(Ids))});
+    };
+    const Tensor all = bytes(ids.data(), size());
+    host_all_gather({CommOp::all_gather, DType::u8, all.numel(), 0, call.sequence, call.place},
+                    bytes(&mine, 1), all)
+        .wait();
+    for (int a = 0; a < (size() > 2 ? size() : 1); ++a) {
+      const int b = (a + 1) % size();
+      if (a != rank() && b != rank()) continue;
+      const auto meet = [&](int from, int to, const ncclUniqueId& id) {
+        directions_[{from, to}] =
+            std::make_unique<NcclLink>(nccl_, flights_, device_, name(), id, 2, from == rank() ? 0 : 1, call);
+      };
+      meet(a, b, ids[static_cast<size_t>(a)].to_next);
+      meet(b, a, ids[static_cast<size_t>(b)].to_previous);
     }
-    return *link;
   }
 
   /// Whether a reduction goes around NCCL's own.

@@ -34,11 +34,7 @@ void Flights::add(uint64_t ticket, const CommCall& call, CudaEvent done, NcclLin
 
 void Flights::wait_for(size_t most) {
   if (flights_.size() <= most) return;
-  check_cuda(wait_watched(*this,
-                          [&] {
-                            look();
-                            return flights_.size() > most ? cudaErrorNotReady : cudaSuccess;
-                          }),
+  check_cuda(wait_watched(*this, [&] { return flights_.size() > most ? cudaErrorNotReady : cudaSuccess; }),
              "waiting for NCCL");
 }
 

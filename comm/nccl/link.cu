@@ -95,13 +95,14 @@ void NcclLink::abort() noexcept {
 }
 
 void NcclLink::failed(ncclResult_t result, const CommCall& call) {
+  const std::source_location place = call.place;  // the call itself may go with the abort
   const char* more = nccl_.GetLastError(comm_);
   const std::string text = fmt::format(
       "{} in group '{}': NCCL {} says {}{}{}. NCCL_DEBUG=WARN in the environment makes it tell more",
       describe(call), group_, nccl_version_text(nccl_.version), nccl_.GetErrorString(result),
       more && *more ? ": " : "", more ? more : "");
   flights_->abort(text);
-  throw Error(ErrorKind::fault, text, call.place);
+  throw Error(ErrorKind::fault, text, place);
 }
 
 void NcclLink::check(ncclResult_t result, const CommCall& call) {

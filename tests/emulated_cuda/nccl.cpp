@@ -193,6 +193,8 @@ ncclResult_t flush() {
   for (const Call& call : calls)
     if (call.comm != comm || call.stream != calls[0].stream)
       return refused(comm, ncclInvalidUsage, "a group of several communicators or streams");
+  if (comm->state != ncclSuccess && comm->state != ncclInProgress)
+    return static_cast<ncclResult_t>(comm->state.load());
   if (comm->state != ncclSuccess || comm->polls > 0)
     return refused(comm, ncclInvalidUsage, "a call while one before it is in progress");
   comm->polls = 2;

@@ -267,6 +267,10 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
       {{"training.partition_activations=true"},
        "training.partition_activations: true belongs to recompute full",
        {}},
+      {{"parallel.transport=nccl"},
+       "parallel.transport: nccl is about what lies on GPUs, training.device is auto; transport can be auto, "
+       "or device cuda",
+       {}},
       // World size
       {{},
        "parallel.data: auto needs ranks divisible by tensor * pipeline = 2 * 2 = 4, but --ranks gives 6 "
