@@ -42,7 +42,7 @@ class NcclLink {
 
   /// Device memory for the pieces of rank-ordered sums, of at most scratch_bytes, in the order of the stream.
   void* scratch();
-  static constexpr size_t scratch_bytes() { return size_t{16} << 20; }
+  static constexpr size_t scratch_bytes() { return size_t{8} << 20; }
 
   /// Throws when NCCL has found an error while it works.
   void check_error(const CommCall& call);

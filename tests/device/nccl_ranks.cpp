@@ -222,7 +222,7 @@ void suite(Communicator& world) {
 
 // More than the scratch memory takes at a time.
 void large(Communicator& world) {
-  compare(world, true, 800003, {DType::f64});
+  compare(world, true, 350003, {DType::f64});
 }
 
 void shared(Communicator& world) {
