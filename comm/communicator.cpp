@@ -56,6 +56,14 @@ Communicator::Communicator(int rank, CommGroup group, std::shared_ptr<Recorder> 
         size - 1);
 }
 
+Communicator::Communicator(const Communicator& before, std::string transport)
+    : recorder_(before.recorder_),
+      rank_(before.rank_),
+      group_(before.group_),
+      transport_(std::move(transport)),
+      collectives_(before.collectives_),
+      messages_(before.messages_) {}
+
 Communicator::Started Communicator::start(CommOp op, DType dtype, int64_t count, int detail,
                                           const std::source_location& place) {
   const bool message = op == CommOp::send || op == CommOp::recv;

@@ -15,6 +15,7 @@ namespace triax {
 
 enum class ReduceOp { sum, max };
 struct DeviceMemory;
+struct DeviceMessages;
 
 /// A started operation. wait() returns when the operation is done for this rank: its input may be changed and
 /// its output read. The destructor waits too, so that a buffer never outlives its message; it swallows
@@ -37,6 +38,9 @@ class Pending {
     virtual void abandon() noexcept = 0;  ///< returns when the buffers will not be touched any more
     /// After wait(): when bytes began to move for it, and when the last one had; for the record.
     virtual Span work() const = 0;
+    /// After wait(): a device is still at it, ahead of what is enqueued from now on; whoever made the state
+    /// tells the recorder when it is done.
+    virtual bool runs_on() const { return false; }
   };
   Pending() = default;
   explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -60,7 +64,8 @@ class Pending {
 /// (device_link.h). Every call starts its operation and returns it as Pending; buffers belong to
 /// the caller and must stay alive and untouched until wait(). A collective is in place when its pointers are
 /// equal. Reductions on self, threads and mpi add in rank order whatever size, position or bucket, in fp32
-/// for f32 and bf16 (rounded once) and exactly for integers. Errors: dtype or size that do not fit (named
+/// for f32 and bf16 (rounded once) and exactly for integers; on nccl so do all but sums of f32 and f64, and
+/// those with DeviceMessages::rank_order. Errors: dtype or size that do not fit (named
 /// with the call's place), a peer's failure (Error aborted), a time-out (which rank waits in which operation
 /// for whom).
 class Communicator {
@@ -72,6 +77,9 @@ class Communicator {
   const std::string& name() const { return group_->name; }
   /// Ranks of the world, by rank in this group; empty in a plan.
   const std::vector<int>& members() const { return group_->members; }
+  /// How tensors of a device travel in a group of on_device(), and why so: "NCCL 2.28.9", "host memory: ...";
+  /// empty where nothing needs to be said.
+  const std::string& transport() const { return transport_; }
 
   /// out[i] = reduction over ranks of in[i]; sizes equal.
   Pending all_reduce(const Tensor& in, const Tensor& out, ReduceOp op,
@@ -118,6 +126,8 @@ class Communicator {
 
  protected:
   Communicator(int rank, CommGroup group, std::shared_ptr<Recorder> recorder);
+  /// The same place in the same group as `before`, which it stands for from now on: its calls count on.
+  Communicator(const Communicator& before, std::string transport);
 
   // What a backend implements; sizes and dtypes have been checked. `call` is what was recorded.
   virtual Pending do_all_reduce(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp op) = 0;
@@ -136,9 +146,9 @@ class Communicator {
   std::shared_ptr<Recorder> recorder_;
 
  private:
-  friend class StagedCommunicator;
+  friend class OverHost;
   friend std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group,
-                                                 const DeviceMemory& memory);
+                                                 const DeviceMemory& memory, const DeviceMessages& messages);
   class Started;
   Started start(CommOp op, DType dtype, int64_t count, int detail, const std::source_location& place);
   Pending track(Pending pending, Started& started);
@@ -148,6 +158,7 @@ class Communicator {
   int rank_;
   int host_tensors_ = 0;  // HostTensors that live
   std::shared_ptr<const CommGroup> group_;
+  std::string transport_;
   uint64_t collectives_ = 0;                             // started in this group so far
   std::map<std::pair<CommOp, int>, uint64_t> messages_;  // started per direction and peer
 };

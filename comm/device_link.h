@@ -7,6 +7,15 @@
 
 namespace triax {
 
+/// How processes exchange tensors of their devices.
+struct DeviceMessages {
+  /// auto: over the devices' network where each member of the group has a device of its own, else through the
+  /// host's memory; nccl: only over that network; host: never. parallel.transport.
+  std::string transport = "auto";
+  /// All sums in rank order: training.deterministic.
+  bool rank_order = false;
+};
+
 /// How ranks that are threads of one process work on each other's device memory: what a library of a device
 /// (CUDA) brings for communication. Stateless; any rank's thread calls it with its own device.
 class DeviceLink {
@@ -24,10 +33,12 @@ class DeviceLink {
   virtual void reduce(Device& device, DType dtype, ReduceOp op, const std::vector<const void*>& inputs,
                       int64_t count, const std::vector<void*>& outputs) = 0;
   /// A group of processes over the devices' own network (CUDA: NCCL): takes `group` and returns what stands
-  /// for it. Null where that can't be (ranks that share a device, a library that is missing); `group` stays
-  /// then. Collective, with the same answer on all members.
-  virtual std::unique_ptr<Communicator> connect(std::unique_ptr<Communicator>& group, Device& device) {
-    (void)group, (void)device;
+  /// for it. Null, with the reason in `why`, where members share a device; `group` stays then. Collective,
+  /// with the same answer on all members. A usage error on all of them where the network itself is missing.
+  virtual std::unique_ptr<Communicator> connect(std::unique_ptr<Communicator>& group, Device& device,
+                                                const DeviceMessages& messages, std::string& why) {
+    (void)group, (void)device, (void)messages;
+    why = "this device has no network of its own";
     return nullptr;
   }
 };
@@ -42,7 +53,9 @@ struct DeviceMemory {
 /// what is enqueued on the device: a started operation reads what was enqueued before it, and after wait()
 /// what is enqueued sees its result; the host may be ahead of both. Thread ranks work in the device's memory
 /// (`group` itself is returned); processes are connected by the link where it can, else tensors pass through
-/// the host's memory. Collective over the group.
-std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group, const DeviceMemory& memory);
+/// the host's memory: transport() says which, and why. Collective over the group. A usage error where
+/// `messages` asks for what can't be.
+std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group, const DeviceMemory& memory,
+                                        const DeviceMessages& messages = {});
 
 }  // namespace triax

@@ -47,7 +47,7 @@ void Pending::wait() {
   if (!recorder_) return;
   const auto end = Clock::now();
   recorder_->leave(end);
-  recorder_->finish(ticket_, end);
+  if (!state->runs_on()) recorder_->finish(ticket_, end);
   const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
   const Span work = state->work();
   const double under_way = seconds(std::min(work.end, begin) - std::max(work.begin, started_));

@@ -3,6 +3,8 @@
 #include <map>
 
 #include "comm/device_link.h"
+#include "comm/over_host.h"
+#include "core/error.h"
 
 namespace triax {
 
@@ -51,15 +53,13 @@ class HostCopy {
   Tensor tensor_;
 };
 
-}  // namespace
-
-class StagedCommunicator final : public Communicator {
+class StagedCommunicator final : public OverHost {
  public:
-  StagedCommunicator(std::unique_ptr<Communicator> host, const DeviceMemory& memory)
-      : Communicator(host->rank(), {host->name(), host->size(), host->members()}, host->shared_recorder()),
-        host_(std::move(host)),
-        device_(memory.device),
-        blocks_(std::make_shared<Blocks>(*memory.device)) {}
+  StagedCommunicator(std::unique_ptr<Communicator> host, Device& device, const std::string& why)
+      : OverHost(std::move(host), "host memory: " + why),
+        device_(&device),
+        why_(why),
+        blocks_(std::make_shared<Blocks>(device)) {}
 
  private:
   /// The operation on the host; what it wrote goes to the device when it is done.
@@ -103,48 +103,61 @@ class StagedCommunicator final : public Communicator {
     return Pending(std::move(state));
   }
 
-  Pending do_all_reduce(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp op) override {
-    if (takes_host_tensors()) return host_->do_all_reduce(call, in, out, op);
+  Pending device_all_reduce(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp op) override {
+    return run(&in, &out, [&](const Tensor& a, const Tensor& b) { return host_all_reduce(call, a, b, op); });
+  }
+  Pending device_all_gather(const CommCall& call, const Tensor& in, const Tensor& out) override {
+    return run(&in, &out, [&](const Tensor& a, const Tensor& b) { return host_all_gather(call, a, b); });
+  }
+  Pending device_reduce_scatter(const CommCall& call, const Tensor& in, const Tensor& out,
+                                ReduceOp op) override {
     return run(&in, &out,
-               [&](const Tensor& a, const Tensor& b) { return host_->do_all_reduce(call, a, b, op); });
+               [&](const Tensor& a, const Tensor& b) { return host_reduce_scatter(call, a, b, op); });
   }
-  Pending do_all_gather(const CommCall& call, const Tensor& in, const Tensor& out) override {
-    if (takes_host_tensors()) return host_->do_all_gather(call, in, out);
-    return run(&in, &out, [&](const Tensor& a, const Tensor& b) { return host_->do_all_gather(call, a, b); });
+  Pending device_broadcast(const CommCall& call, const Tensor& inout, int root) override {
+    return run(&inout, &inout, [&](const Tensor&, const Tensor& b) { return host_broadcast(call, b, root); });
   }
-  Pending do_reduce_scatter(const CommCall& call, const Tensor& in, const Tensor& out, ReduceOp op) override {
-    if (takes_host_tensors()) return host_->do_reduce_scatter(call, in, out, op);
-    return run(&in, &out,
-               [&](const Tensor& a, const Tensor& b) { return host_->do_reduce_scatter(call, a, b, op); });
+  Pending device_send(const CommCall& call, const Tensor& in, int to) override {
+    return run(&in, nullptr, [&](const Tensor& a, const Tensor&) { return host_send(call, a, to); });
   }
-  Pending do_broadcast(const CommCall& call, const Tensor& inout, int root) override {
-    if (takes_host_tensors()) return host_->do_broadcast(call, inout, root);
-    return run(&inout, &inout,
-               [&](const Tensor&, const Tensor& b) { return host_->do_broadcast(call, b, root); });
+  Pending device_recv(const CommCall& call, const Tensor& out, int from) override {
+    return run(nullptr, &out, [&](const Tensor&, const Tensor& b) { return host_recv(call, b, from); });
   }
-  Pending do_send(const CommCall& call, const Tensor& in, int to) override {
-    if (takes_host_tensors()) return host_->do_send(call, in, to);
-    return run(&in, nullptr, [&](const Tensor& a, const Tensor&) { return host_->do_send(call, a, to); });
-  }
-  Pending do_recv(const CommCall& call, const Tensor& out, int from) override {
-    if (takes_host_tensors()) return host_->do_recv(call, out, from);
-    return run(nullptr, &out, [&](const Tensor&, const Tensor& b) { return host_->do_recv(call, b, from); });
-  }
-  void do_barrier(const CommCall& call) override { host_->do_barrier(call); }
-  std::unique_ptr<Communicator> do_split(const CommCall& call, int color, std::string name) override {
-    return on_device(host_->do_split(call, color, std::move(name)), {device_, nullptr});
+  std::unique_ptr<Communicator> take(std::unique_ptr<Communicator> host) override {
+    if (host->size() == 1) return make_alone(*host, {device_, nullptr});
+    return std::make_unique<StagedCommunicator>(std::move(host), *device_, why_);
   }
 
-  std::unique_ptr<Communicator> host_;
   Device* device_;
+  std::string why_;
   std::shared_ptr<Blocks> blocks_;
 };
 
-std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group, const DeviceMemory& memory) {
-  if (!group || memory.device->kind() == DeviceKind::cpu || group->use_device(memory)) return group;
-  if (memory.link)
-    if (auto connected = memory.link->connect(group, *memory.device)) return connected;
-  return std::make_unique<StagedCommunicator>(std::move(group), memory);
+}  // namespace
+
+std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group, const DeviceMemory& memory,
+                                        const DeviceMessages& messages) {
+  if (!group || memory.device->kind() == DeviceKind::cpu) return group;
+  if (group->use_device(memory)) {
+    if (messages.transport == "nccl" && memory.link && group->size() > 1)
+      fail_usage(
+          "parallel.transport: nccl: the ranks are threads of one process, which exchange tensors in the "
+          "GPU's memory; start one process for each GPU (mpirun, srun), or set transport to auto");
+    return group;
+  }
+  if (group->size() == 1) return make_alone(*group, memory);
+  std::string why = "parallel.transport is host";
+  if (messages.transport != "host") {
+    why = "this device has no network of its own";
+    if (memory.link)
+      if (auto connected = memory.link->connect(group, *memory.device, messages, why)) return connected;
+    if (messages.transport == "nccl")
+      fail_usage(
+          "parallel.transport: nccl: group '{}' can't use it: {}; start one rank for each GPU, or set "
+          "transport to auto or host",
+          group->name(), why);
+  }
+  return std::make_unique<StagedCommunicator>(std::move(group), *memory.device, why);
 }
 
 }  // namespace triax

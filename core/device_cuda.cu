@@ -1,9 +1,11 @@
 #include "core/device_cuda.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "core/error.h"
 
@@ -167,8 +169,30 @@ void CudaDevice::read(void* host_destination, const void* source, size_t bytes) 
   synchronize();
 }
 
+cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError_t()>& query) {
+  struct Over {
+    CudaDevice::Watch& watch;
+    ~Over() { watch.over(); }
+  } const over{watch};
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const cudaError_t status = query();
+    if (status == cudaSuccess) watch.look();  // what has ended with it
+    if (status != cudaErrorNotReady) return status;
+    watch.look();
+    // Most waits are short; a long one leaves the processor to others.
+    if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 void CudaDevice::synchronize() {
-  check(cudaStreamSynchronize(stream_), fmt::format("waiting for GPU {}", ordinal_));
+  const cudaError_t status = watch_ && watch_->busy()
+                                 ? wait_watched(*watch_, [this] { return cudaStreamQuery(stream_); })
+                                 : cudaStreamSynchronize(stream_);
+  check(status, fmt::format("waiting for GPU {}", ordinal_));
 }
 
 void CudaDevice::write_later(void* destination, const void* host_source, size_t bytes) {
@@ -198,7 +222,11 @@ class CudaEvent final : public DeviceEvent {
   void wait() override {
     if (cudaEventQuery(event_) == cudaSuccess) return;
     cudaGetLastError();  // "not ready" is no error, and is not to be the next call's
-    device_->check(cudaEventSynchronize(event_), "waiting for the end of a step or a copy");
+    CudaDevice::Watch* watch = device_->watch().get();
+    const cudaError_t status = watch && watch->busy()
+                                   ? wait_watched(*watch, [this] { return cudaEventQuery(event_); })
+                                   : cudaEventSynchronize(event_);
+    device_->check(status, "waiting for the end of a step or a copy");
   }
 
  private:

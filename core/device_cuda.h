@@ -4,9 +4,11 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <string_view>
+#include <utility>
 
 #include "core/device.h"
 
@@ -52,6 +54,20 @@ class CudaDevice final : public Device {
   std::unique_ptr<DeviceGraph> capture(const std::function<void()>& enqueue) override;
   ThreadPool& threads() override { return pool_; }
 
+  /// Looks after what the rank has under way on other streams (messages), while the host waits for this one.
+  class Watch {
+   public:
+    virtual ~Watch() = default;
+    /// Whether anything is under way: else a wait is a plain one.
+    virtual bool busy() = 0;
+    /// Called again and again during a wait; may throw to end it.
+    virtual void look() = 0;
+    /// The wait is over, either way.
+    virtual void over() noexcept = 0;
+  };
+  const std::shared_ptr<Watch>& watch() const { return watch_; }
+  void set_watch(std::shared_ptr<Watch> watch) { watch_ = std::move(watch); }
+
   int ordinal() const { return ordinal_; }
   /// Notes that `kernel`, a literal, was enqueued: an error that comes out of a later call names the last
   /// ones.
@@ -86,6 +102,10 @@ class CudaDevice final : public Device {
   std::shared_ptr<void> extension_;
   std::array<const char*, 8> enqueued_{};
   size_t enqueued_count_ = 0;
+  std::shared_ptr<Watch> watch_;
 };
+
+/// Asks `query` until it says something else than cudaErrorNotReady, and the device's watch meanwhile.
+cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError_t()>& query);
 
 }  // namespace triax

@@ -1,5 +1,7 @@
 #include "core/library.h"
 
+#include <cstdlib>
+
 namespace triax {
 
 namespace fs = std::filesystem;
@@ -18,6 +20,11 @@ fs::path find_library(const std::string& name, std::string* looked) {
     if (fs::exists(path, ignored)) return path;
   }
   return {};
+}
+
+std::string nccl_library_name() {
+  const char* named = std::getenv("TRIAX_NCCL_LIBRARY");
+  return named && *named ? named : "libnccl.so.2";
 }
 
 }  // namespace triax

@@ -14,4 +14,8 @@ std::vector<std::filesystem::path> library_folders();
 /// a message; may be null.
 std::filesystem::path find_library(const std::string& name, std::string* looked = nullptr);
 
+/// The file that NCCL is opened from: what the environment's TRIAX_NCCL_LIBRARY names, else libnccl.so.2
+/// wherever the system finds it.
+std::string nccl_library_name();
+
 }  // namespace triax

@@ -37,6 +37,9 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
           "(one "
           "rank; the log says why not); on, or the job is refused; off.")
         .one_of({"auto", "on", "off"});
+    t.add("deterministic", &C::deterministic,
+          "With NCCL: add in rank order, so that bits do not depend on pipeline, schedule, virtual_stages, "
+          "zero_stage, recompute, overlap_comm or transport. Everything else does so always.");
     t.add("stop_after_minutes", &C::stop_after_minutes,
           "Minutes after the start at which the job saves and ends with exit status 75, before a queue's "
           "limit "

@@ -23,6 +23,7 @@ struct TrainingConfig {
   bool partition_activations = false;
   std::string device = "auto";        ///< auto | cpu | cuda
   std::string cuda_graph = "auto";    ///< auto | on | off: launch captured steps
+  bool deterministic = false;         ///< on nccl, the bits of the other backends
   double stop_after_minutes = 0;      ///< save, and end with status 75; 0: never
   std::string on_nonfinite = "stop";  ///< stop | skip, when loss or gradient norm are not finite
   int64_t max_skipped_steps = 10;     ///< in a row, with skip

@@ -321,6 +321,12 @@ void Rules::options() {
         "auto, "
         "or zero_stage 1",
         p.zero_shard_ranks);
+  if (c.parallel.transport != "auto" && sound({"parallel.transport", "training.device"}) &&
+      c.training.device != "cuda")
+    broken(
+        "parallel.transport: {} is about what lies on GPUs, training.device is {}; transport can be auto, or "
+        "device cuda",
+        c.parallel.transport, c.training.device);
   if (c.training.partition_activations && sound({"training.recompute"}) && c.training.recompute != "full")
     broken(
         "training.partition_activations: true belongs to recompute full, recompute is {}; "

@@ -41,6 +41,7 @@ ChangeClass classify(const std::string& key, Architecture architecture) {
                                           "training.micro_batch_size",
                                           "training.device",
                                           "training.cuda_graph",
+                                          "training.deterministic",
                                           "training.recompute",
                                           "training.threads",
                                           "training.stop_after_minutes",

@@ -50,6 +50,9 @@ const CudaLibrary& cuda_library() {
   static const CudaLibrary opened = [] {
     CudaLibrary cuda;
     cuda.path = place_of_library();
+    // Each group of processes has a stream of its own. With fewer queues than streams (8 by default) one
+    // message could wait for another that its peer has not come to. To be set before CUDA starts.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
     void* library = dlopen(cuda.path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library)
       fail_usage(

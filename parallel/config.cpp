@@ -51,6 +51,11 @@ const FieldTable<ParallelConfig>& fields_of(const ParallelConfig*) {
         .at_most(1e12);
     t.add("allow_tensor_across_nodes", &C::allow_tensor_across_nodes,
           "Accept a tensor group whose ranks are on several nodes.");
+    t.add("transport", &C::transport,
+          "With device cuda and ranks that are processes, how they exchange what is on their GPUs: NCCL in "
+          "groups whose ranks have a GPU each and the host's memory else (auto), only NCCL, or only the "
+          "host's memory.")
+        .one_of({"auto", "nccl", "host"});
     t.add("cluster", &C::cluster,
           "File that describes the cluster, for tensor and pipeline auto and for plans.")
         .derived("this host, for ranks that are threads");

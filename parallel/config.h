@@ -21,6 +21,7 @@ struct ParallelConfig {
   bool overlap_comm = true;              ///< start messages as early as their data allow, wait as late
   int64_t reduce_bucket_size = 4 << 20;  ///< elements
   bool allow_tensor_across_nodes = false;
+  std::string transport = "auto";  ///< auto | nccl | host: how processes exchange what is on their GPUs
   std::string cluster;  ///< file that describes the cluster, for `auto` and for plans; empty: this host
   bool operator==(const ParallelConfig&) const = default;
 };

@@ -61,8 +61,21 @@ Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs, const DeviceM
   world_ = &world;
   make_groups(needs, [&](const std::function<int(int)>& color, const std::string& name) {
     auto group = world.split(color(rank_), name);
-    return memory.device ? on_device(std::move(group), memory) : std::move(group);
+    return memory.device ? on_device(std::move(group), memory, needs.messages) : std::move(group);
   });
+}
+
+std::string Mesh::transports() const {
+  std::map<std::string, std::string> groups;  // by transport
+  for (const auto* group :
+       {&tp_, &dp_, &dp_shard_, &dp_replicas_, &pp_forward_, &pp_backward_, &tp_copies_, &tied_})
+    if (*group && !(*group)->transport().empty()) {
+      std::string& names = groups[(*group)->transport()];
+      names += (names.empty() ? "" : ", ") + (*group)->name();
+    }
+  std::string text;
+  for (const auto& [transport, names] : groups) text += (text.empty() ? "" : "; ") + names + ": " + transport;
+  return text;
 }
 
 Mesh Mesh::planned(Grid grid, int rank, const MeshNeeds& needs) {

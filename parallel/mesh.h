@@ -13,10 +13,11 @@ namespace triax {
 
 /// What a model needs of a mesh beyond the axes themselves.
 struct MeshNeeds {
-  int tensor_copies = 1;  ///< adjacent tensor ranks that hold copies of the same key and value heads
-  bool tied = false;      ///< the first and the last stage share a weight
-  int zero_shards = 0;    ///< consecutive data ranks that share one optimizer state; 0: the data degree
-  bool sums = false;      ///< all ranks add up tensors of a device's memory: sums()
+  int tensor_copies = 1;      ///< adjacent tensor ranks that hold copies of the same key and value heads
+  bool tied = false;          ///< the first and the last stage share a weight
+  int zero_shards = 0;        ///< consecutive data ranks that share one optimizer state; 0: the data degree
+  bool sums = false;          ///< all ranks add up tensors of a device's memory: sums()
+  DeviceMessages messages{};  ///< how groups send what lies on a device
 };
 
 /// One rank's place in the grid and its communicators, one per set of axes that is needed, built in the same
@@ -56,6 +57,9 @@ class Mesh {
   /// weight.
   Communicator* tied() { return tied_.get(); }
 
+  /// How this rank's groups send what lies on its device, and why so: "dp, tp: NCCL 2.28.9; pp: host memory:
+  /// ranks 0 and 1 share a GPU". Empty where nothing needs to be said.
+  std::string transports() const;
   /// Of a planned mesh: the members of each of this rank's groups, by the group's name.
   const std::map<std::string, std::vector<int>>& planned_groups() const { return planned_groups_; }
 

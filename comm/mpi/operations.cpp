@@ -124,11 +124,11 @@ class AllReduce final : public Reduction {
   using Reduction::Reduction;
 
  private:
-  // A segment is cut into one piece for each rank, the first ones longer by one where it does not divide.
+  // A segment is cut into one piece for each rank.
   int64_t segment() const { return piece_ * size(); }
   int64_t begin_of(int64_t s, int r) const {
     const int64_t first = s * segment(), length = std::min(segment(), call().count - first);
-    return first + length / size() * r + std::min<int64_t>(r, length % size());
+    return first + part_begin(length, size(), r);
   }
   int64_t count_of(int64_t s, int r) const { return begin_of(s, r + 1) - begin_of(s, r); }
 

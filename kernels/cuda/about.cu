@@ -7,13 +7,14 @@
 #include <exception>
 #include <string>
 
+#include "core/library.h"
 #include "kernels/cuda/attention.h"
 
 namespace {
 
 // NCCL is no part of CUDA, and one GPU needs none: it is looked for, not linked.
 int nccl_version() {
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(triax::nccl_library_name().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return 0;
   int version = 0;
   const auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));

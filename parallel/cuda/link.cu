@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/nccl/connect.h"
 #include "core/bf16.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
@@ -15,10 +16,34 @@ constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 4096;
 constexpr int kMaxRanks = 64;  // their addresses are the kernel's arguments
 
+/// Where the ranks' elements are: buffers of all ranks of this process, ...
 struct Places {
   const void* inputs[kMaxRanks];
   void* outputs[kMaxRanks];
   int n, outs;
+  template <class T>
+  __device__ T input(int rank, int64_t i) const {
+    return static_cast<const T*>(inputs[rank])[i];
+  }
+  template <class T>
+  __device__ void put(int64_t i, T value) const {
+    for (int r = 0; r < outs; ++r) static_cast<T*>(outputs[r])[i] = value;
+  }
+};
+
+/// ... or pieces that other processes have sent.
+struct Pieces {
+  PieceSum sum;
+  int n;
+  template <class T>
+  __device__ T input(int rank, int64_t i) const {
+    return rank == sum.rank ? static_cast<const T*>(sum.mine)[i]
+                            : static_cast<const T*>(sum.pieces)[rank * sum.stride + i];
+  }
+  template <class T>
+  __device__ void put(int64_t i, T value) const {
+    static_cast<T*>(sum.result)[i] = value;
+  }
 };
 
 __device__ inline float widen(float x) {
@@ -40,6 +65,14 @@ __device__ inline unsigned widen(int32_t x) {
 __device__ inline unsigned widen(uint8_t x) {
   return x;
 }
+// What a maximum compares.
+template <class T>
+__device__ inline T comparable(T x) {
+  return x;
+}
+__device__ inline float comparable(bf16 x) {
+  return widen(x);
+}
 template <class T, class S>
 __device__ inline T narrow(S x) {
   return static_cast<T>(x);
@@ -50,42 +83,60 @@ __device__ inline bf16 narrow<bf16, float>(float x) {
 }
 
 /// Element i of all ranks, in the order of ranks, before any output is written: outputs may be inputs.
-template <class T>
-__global__ void sum_ranks(Places places, int64_t count) {
+template <class T, class From>
+__global__ void sum_ranks(From from, int64_t count) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
-    auto total = widen(static_cast<const T*>(places.inputs[0])[i]);
-    for (int r = 1; r < places.n; ++r) total += widen(static_cast<const T*>(places.inputs[r])[i]);
-    const T result = narrow<T>(total);
-    for (int r = 0; r < places.outs; ++r) static_cast<T*>(places.outputs[r])[i] = result;
+    auto total = widen(from.template input<T>(0, i));
+    for (int r = 1; r < from.n; ++r) total += widen(from.template input<T>(r, i));
+    from.put(i, narrow<T>(total));
   }
 }
 
 /// The maximum of anything with NaN is NaN.
-template <class T>
-__global__ void max_ranks(Places places, int64_t count) {
+template <class T, class From>
+__global__ void max_ranks(From from, int64_t count) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
-    T best = static_cast<const T*>(places.inputs[0])[i];
-    for (int r = 1; r < places.n; ++r) {
-      const T v = static_cast<const T*>(places.inputs[r])[i];
+    auto best = comparable(from.template input<T>(0, i));
+    for (int r = 1; r < from.n; ++r) {
+      const auto v = comparable(from.template input<T>(r, i));
       best = v > best || v != v ? v : best;
     }
-    for (int r = 0; r < places.outs; ++r) static_cast<T*>(places.outputs[r])[i] = best;
+    from.put(i, narrow<T>(best));
   }
 }
 
-template <class T>
-void enqueue_reduction(CudaDevice& device, ReduceOp op, const Places& places, int64_t count) {
+template <class T, class From>
+void enqueue_reduction(cudaStream_t stream, ReduceOp op, const From& from, int64_t count) {
   const auto blocks = static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMaxBlocks));
-  if (op == ReduceOp::sum) {
-    cuda::enqueue("sum_ranks", sum_ranks<T>, blocks, kThreads, 0, device.stream(), places, count);
-  } else if constexpr (std::is_same_v<T, bf16>) {
-    fail("the maximum of bf16 numbers over ranks is not computed on a GPU");
-  } else {
-    cuda::enqueue("max_ranks", max_ranks<T>, blocks, kThreads, 0, device.stream(), places, count);
+  if (op == ReduceOp::sum)
+    cuda::enqueue("sum_ranks", sum_ranks<T, From>, blocks, kThreads, 0, stream, from, count);
+  else
+    cuda::enqueue("max_ranks", max_ranks<T, From>, blocks, kThreads, 0, stream, from, count);
+  check_cuda(cudaGetLastError(), fmt::format("the reduction of {} elements over {} ranks", count, from.n));
+}
+
+template <class From>
+void enqueue_reduction(cudaStream_t stream, DType dtype, ReduceOp op, const From& from, int64_t count) {
+  switch (dtype) {
+    case DType::f32:
+      return enqueue_reduction<float>(stream, op, from, count);
+    case DType::bf16:
+      return enqueue_reduction<bf16>(stream, op, from, count);
+    case DType::f64:
+      return enqueue_reduction<double>(stream, op, from, count);
+    case DType::i32:
+      return enqueue_reduction<int32_t>(stream, op, from, count);
+    case DType::i64:
+      return enqueue_reduction<int64_t>(stream, op, from, count);
+    case DType::u8:
+      return enqueue_reduction<uint8_t>(stream, op, from, count);
   }
-  check_cuda(cudaGetLastError(), fmt::format("the reduction of {} elements over {} ranks", count, places.n));
+}
+
+void add_pieces(cudaStream_t stream, const PieceSum& sum) {
+  enqueue_reduction(stream, sum.dtype, sum.op, Pieces{sum, sum.ranks}, sum.count);
 }
 
 class CudaLink final : public DeviceLink {
@@ -115,21 +166,12 @@ class CudaLink final : public DeviceLink {
     std::copy(outputs.begin(), outputs.end(), places.outputs);
     places.n = static_cast<int>(inputs.size());
     places.outs = static_cast<int>(outputs.size());
-    auto& cuda_device = static_cast<CudaDevice&>(device);
-    switch (dtype) {
-      case DType::f32:
-        return enqueue_reduction<float>(cuda_device, op, places, count);
-      case DType::bf16:
-        return enqueue_reduction<bf16>(cuda_device, op, places, count);
-      case DType::f64:
-        return enqueue_reduction<double>(cuda_device, op, places, count);
-      case DType::i32:
-        return enqueue_reduction<int32_t>(cuda_device, op, places, count);
-      case DType::i64:
-        return enqueue_reduction<int64_t>(cuda_device, op, places, count);
-      case DType::u8:
-        return enqueue_reduction<uint8_t>(cuda_device, op, places, count);
-    }
+    enqueue_reduction(static_cast<CudaDevice&>(device).stream(), dtype, op, places, count);
+  }
+
+  std::unique_ptr<Communicator> connect(std::unique_ptr<Communicator>& group, Device& device,
+                                        const DeviceMessages& messages, std::string& why) override {
+    return connect_nccl(group, static_cast<CudaDevice&>(device), messages, add_pieces, why);
   }
 };
 

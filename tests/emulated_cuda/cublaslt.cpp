@@ -1,13 +1,12 @@
 // cuBLASLt by plain loops: D = epilogue(alpha op(A) op(B) + beta C), with fp32 sums.
 
 #include "include/cublasLt.h"
+#include "streams.h"
 
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
-
-#include "stream.h"
 
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
@@ -291,54 +290,51 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
       return CUBLAS_STATUS_INVALID_VALUE;
   }
   emulated_cuda::called("cublasLtMatmul");
-  if (emulated_cuda::capturing(stream)) {
-    // Everything but the matrices as it is now; without a stream it is done at once.
-    const auto later = [=, desc = *desc, a_layout = *a_layout, b_layout = *b_layout, c_layout = *c_layout,
-                        d_layout = *d_layout, scale_a = *static_cast<const float*>(alpha),
-                        scale_c = *static_cast<const float*>(beta)]() mutable {
-      cublasLtMatmul(nullptr, &desc, &scale_a, a, &a_layout, b, &b_layout, &scale_c, c, &c_layout, d,
-                     &d_layout, nullptr, workspace, workspace_bytes, nullptr);
-    };
-    return emulated_cuda::enqueue(stream, later) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                : CUBLAS_STATUS_EXECUTION_FAILED;
-  }
-  const bool ta = desc->transpose_a == CUBLAS_OP_T, tb = desc->transpose_b == CUBLAS_OP_T;
-  // Columns one behind the other: the transposed matrices in rows.
-  const std::vector<float> columns_a = packed({*a_layout, a}, !ta, s.k, s.m);
-  const std::vector<float> columns_b = packed({*b_layout, b}, !tb, s.n, s.k);
-  std::vector<float> sum(s.m * s.n, 0.0f);
-  multiply(s, columns_a, columns_b, sum);
-
   const float al = *static_cast<const float*>(alpha), be = *static_cast<const float*>(beta);
-  const View view_c{*c_layout, c}, view_d{*d_layout, d};
-  std::vector<float> gradient(s.m, 0.0f);
-  const uint32_t e = desc->epilogue;
-  for (uint64_t j = 0; j < s.n; ++j)
-    for (uint64_t i = 0; i < s.m; ++i) {
-      float x = al * sum[j * s.m + i] + (be != 0 ? be * view_c.get(i, j) : 0);
-      if (e & CUBLASLT_EPILOGUE_BIAS) x += View::load(desc->bias, d_layout->type, i);
-      const auto at_aux = static_cast<size_t>(j) * static_cast<size_t>(desc->aux_ld) + i;
-      if (e & CUBLASLT_EPILOGUE_GELU) {
-        if (e & 128u) View::store(desc->aux, d_layout->type, at_aux, x);
-        x = gelu(x);
+  // Copies: the caller may destroy the descriptors before the stream comes to this.
+  struct Layouts {
+    std::remove_pointer_t<cublasLtMatmulDesc_t> desc;
+    std::remove_pointer_t<cublasLtMatrixLayout_t> a, b, c, d;
+  };
+  const Layouts layouts{*desc, *a_layout, *b_layout, *c_layout, *d_layout};
+  const cudaError_t enqueued = emulated_cuda::enqueue(stream, [=] {
+    const bool ta = layouts.desc.transpose_a == CUBLAS_OP_T, tb = layouts.desc.transpose_b == CUBLAS_OP_T;
+    // Columns one behind the other: the transposed matrices in rows.
+    const std::vector<float> columns_a = packed({layouts.a, a}, !ta, s.k, s.m);
+    const std::vector<float> columns_b = packed({layouts.b, b}, !tb, s.n, s.k);
+    std::vector<float> sum(s.m * s.n, 0.0f);
+    multiply(s, columns_a, columns_b, sum);
+
+    const View view_c{layouts.c, c}, view_d{layouts.d, d};
+    std::vector<float> gradient(s.m, 0.0f);
+    const uint32_t e = layouts.desc.epilogue;
+    for (uint64_t j = 0; j < s.n; ++j)
+      for (uint64_t i = 0; i < s.m; ++i) {
+        float x = al * sum[j * s.m + i] + (be != 0 ? be * view_c.get(i, j) : 0);
+        if (e & CUBLASLT_EPILOGUE_BIAS) x += View::load(layouts.desc.bias, layouts.d.type, i);
+        const auto at_aux = static_cast<size_t>(j) * static_cast<size_t>(layouts.desc.aux_ld) + i;
+        if (e & CUBLASLT_EPILOGUE_GELU) {
+          if (e & 128u) View::store(layouts.desc.aux, layouts.d.type, at_aux, x);
+          x = gelu(x);
+        }
+        if (e & 64u) x *= gelu_slope(View::load(layouts.desc.aux, layouts.d.type, at_aux));
+        gradient[i] += x;
+        View::store(d, layouts.d.type, view_d.at(i, j), x);
       }
-      if (e & 64u) x *= gelu_slope(View::load(desc->aux, d_layout->type, at_aux));
-      gradient[i] += x;
-      View::store(d, d_layout->type, view_d.at(i, j), x);
-    }
-  if (e & 16u)
-    for (uint64_t i = 0; i < s.m; ++i) View::store(desc->bias, d_layout->type, i, gradient[i]);
-  if (e & CUBLASLT_EPILOGUE_BGRADA)
-    for (uint64_t i = 0; i < s.m; ++i) {
-      float total = 0;
-      for (uint64_t k = 0; k < s.k; ++k) total += columns_a[k * s.m + i];
-      View::store(desc->bias, d_layout->type, i, total);
-    }
-  if (e & CUBLASLT_EPILOGUE_BGRADB)
-    for (uint64_t j = 0; j < s.n; ++j) {
-      float total = 0;
-      for (uint64_t k = 0; k < s.k; ++k) total += columns_b[j * s.k + k];
-      View::store(desc->bias, d_layout->type, j, total);
-    }
-  return CUBLAS_STATUS_SUCCESS;
+    if (e & 16u)
+      for (uint64_t i = 0; i < s.m; ++i) View::store(layouts.desc.bias, layouts.d.type, i, gradient[i]);
+    if (e & CUBLASLT_EPILOGUE_BGRADA)
+      for (uint64_t i = 0; i < s.m; ++i) {
+        float total = 0;
+        for (uint64_t k = 0; k < s.k; ++k) total += columns_a[k * s.m + i];
+        View::store(layouts.desc.bias, layouts.d.type, i, total);
+      }
+    if (e & CUBLASLT_EPILOGUE_BGRADB)
+      for (uint64_t j = 0; j < s.n; ++j) {
+        float total = 0;
+        for (uint64_t k = 0; k < s.k; ++k) total += columns_b[j * s.k + k];
+        View::store(layouts.desc.bias, layouts.d.type, j, total);
+      }
+  });
+  return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

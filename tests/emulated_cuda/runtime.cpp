@@ -7,7 +7,7 @@
 
 #include "errors.h"
 #include "include/cuda_runtime.h"
-#include "stream.h"
+#include "streams.h"
 
 using emulated_cuda::called;
 using emulated_cuda::called_outside_of_captures;
@@ -21,6 +21,12 @@ thread_local int t_device = 0;
 constexpr size_t kSharedOptin = 227 * 1024;  // of compute capability 9.0
 constexpr size_t kSharedDefault = 48 * 1024;
 constexpr size_t kTotal = size_t{80} << 30;
+
+// Each has a name and a place of its own, and all work on the host's memory.
+int devices() {
+  const char* number = std::getenv("TRIAX_EMULATED_GPUS");
+  return number && *number ? std::atoi(number) : 1;
+}
 
 struct Attributes {
   std::mutex mutex;
@@ -108,11 +114,11 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = devices();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device != 0) return failed(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return failed(cudaErrorInvalidDevice);
   t_device = device;
   return cudaSuccess;
 }
@@ -123,14 +129,12 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDeviceFlags(unsigned) {
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() {
-  if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return cudaSuccess;
-}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return failed(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "emulated");
+  std::memset(properties->uuid.bytes, device + 1, sizeof properties->uuid.bytes);
+  properties->pciBusID = device;
   properties->totalGlobalMem = kTotal;
   properties->sharedMemPerBlock = kSharedDefault;
   properties->sharedMemPerBlockOptin = kSharedOptin;
@@ -141,7 +145,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return failed(cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return failed(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;
@@ -165,6 +169,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 }
 cudaError_t cudaFree(void* pointer) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
+  emulated_cuda::wait_for_all();
   std::free(pointer);
   return cudaSuccess;
 }
@@ -193,6 +198,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
+  emulated_cuda::wait_for_all();
   if (bytes) std::memmove(to, from, bytes);
   return cudaSuccess;
 }

@@ -2,20 +2,10 @@
 
 #include <functional>
 
-#include "include/cuda_runtime_api.h"
-
-namespace emulated_cuda {
-
-/// Does `call` at once, or, while `stream` is being captured, keeps it for the graph.
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> call);
-bool capturing(cudaStream_t stream);
-
-/// Counts a call of the library's; see emulated_cuda_calls() of door.cpp. `function` is never freed.
-void called(const char* function);
-/// Counts a call that waits, allocates or frees: an error, which also ends the capture, while this thread of
-/// the host captures a stream (cudaStreamCaptureModeThreadLocal refuses them on a GPU).
-cudaError_t called_outside_of_captures(const char* function);
-/// Makes the next `calls`-th kept call of this thread an error that ends its capture; 0: none.
-void break_capture(int calls);
-
-}  // namespace emulated_cuda
+/// A stream: what it is given is done at once by whoever gives it, as long as nothing is deferred; from then
+/// on by a thread of its own, in order, until all is done. The library that stands for NCCL (nccl.cpp) defers
+/// its operations; that is how streams come to run beside the host.
+struct CUstream_st {
+  virtual ~CUstream_st() = default;
+  virtual void defer(std::function<void()> work) = 0;
+};

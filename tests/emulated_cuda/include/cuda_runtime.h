@@ -122,7 +122,7 @@ inline unsigned lane() {
 
 /// Null, or why a launch of `kernel` would be refused.
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
-/// See ../stream.h.
+/// See ../streams.h.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> call);
 void run_grid(const char* name, dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*),
               void* arguments);

@@ -58,9 +58,13 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaDeviceSynchronize();
 
+struct cudaUUID_t {
+  char bytes[16];
+};
 /// Fewer members than the runtime's: those that somebody reads.
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid;
   size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
   int major, minor, multiProcessorCount, l2CacheSize, pciBusID, pciDeviceID, pciDomainID;
 };

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include "streams.h"
+
 #include <deque>
 
 #include "core/bf16.h"
@@ -21,8 +23,9 @@ void enqueue(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, size
   struct Call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
-  } call{kernel, {static_cast<P>(args)...}};
-  emulated_cuda::enqueue(stream, [=]() mutable {
+  };
+  emulated_cuda::enqueue(stream, [name, grid, block, shared_bytes,
+                                 call = Call{kernel, {static_cast<P>(args)...}}]() mutable {
     emulated_cuda::run_grid(
         name, grid, block, shared_bytes,
         [](void* c) { std::apply(static_cast<Call*>(c)->kernel, static_cast<Call*>(c)->arguments); }, &call);

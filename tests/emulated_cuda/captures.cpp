@@ -1,9 +1,5 @@
-// Streams, events, captures and graphs. A stream does at once what it is given, unless it is being captured.
+// Captures, graphs, counts of calls and NVTX ranges: see streams.h.
 
-#include "stream.h"
-
-#include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
@@ -11,17 +7,12 @@
 #include <vector>
 
 #include "errors.h"
+#include "include/cuda_runtime.h"
 #include "include/nvtx3/nvToolsExt.h"
+#include "streams.h"
 
 using Calls = std::vector<std::function<void()>>;
 
-struct CUstream_st {
-  bool capturing = false, broken = false;
-  Calls kept;
-};
-struct CUevent_st {
-  std::chrono::steady_clock::time_point when;
-};
 struct CUgraph_st {
   Calls calls;
 };
@@ -33,7 +24,13 @@ namespace emulated_cuda {
 
 namespace {
 
-thread_local cudaStream_t t_captured = nullptr;  // one at a time is all that is needed
+/// A thread captures one stream at a time, which nobody else uses meanwhile.
+struct Capture {
+  cudaStream_t stream = nullptr;
+  bool broken = false;
+  Calls kept;
+};
+thread_local Capture t_capture;
 thread_local int t_break_after = 0;
 
 struct Counts {
@@ -54,8 +51,8 @@ void called(const char* function) {
 
 cudaError_t called_outside_of_captures(const char* function) {
   called(function);
-  if (!t_captured) return cudaSuccess;
-  t_captured->broken = true;
+  if (!t_capture.stream) return cudaSuccess;
+  t_capture.broken = true;
   return failed(cudaErrorStreamCaptureUnsupported);
 }
 
@@ -64,17 +61,17 @@ void break_capture(int calls) {
 }
 
 bool capturing(cudaStream_t stream) {
-  return stream && stream->capturing;
+  return stream && stream == t_capture.stream;
 }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> call) {
   if (!capturing(stream)) {
-    call();
+    run_on(stream, std::move(call));
     return cudaSuccess;
   }
-  if (t_break_after > 0 && --t_break_after == 0) stream->broken = true;
-  if (stream->broken) return failed(cudaErrorStreamCaptureInvalidated);
-  stream->kept.push_back(std::move(call));
+  if (t_break_after > 0 && --t_break_after == 0) t_capture.broken = true;
+  if (t_capture.broken) return failed(cudaErrorStreamCaptureInvalidated);
+  t_capture.kept.push_back(std::move(call));
   return cudaSuccess;
 }
 
@@ -131,88 +128,19 @@ int nvtxRangePop() {
   return -1;
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  called(__func__);
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  called(__func__);
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return called_outside_of_captures(__func__);
-}
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  return called_outside_of_captures(__func__);
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t, unsigned) {
-  called(__func__);
-  return enqueue(stream, [] {});
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  called(__func__);
-  return enqueue(stream, [=] { function(data); });
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  called(__func__);
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  called(__func__);
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  called(__func__);
-  return enqueue(stream, [event] { event->when = std::chrono::steady_clock::now(); });
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return called_outside_of_captures(__func__);
-}
-cudaError_t cudaEventQuery(cudaEvent_t) {
-  return called_outside_of_captures(__func__);
-}
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
-  return cudaSuccess;
-}
-
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   called(__func__);
-  if (!stream || stream->capturing || t_captured) return failed(cudaErrorIllegalState);
-  stream->capturing = true;
-  stream->broken = false;
-  stream->kept.clear();
-  t_captured = stream;
+  if (!stream || t_capture.stream) return failed(cudaErrorIllegalState);
+  t_capture = {stream, false, {}};
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   called(__func__);
   *graph = nullptr;
-  if (!capturing(stream) || t_captured != stream) return failed(cudaErrorIllegalState);
-  stream->capturing = false;
-  t_captured = nullptr;
-  if (stream->broken) return failed(cudaErrorStreamCaptureInvalidated);
-  *graph = new CUgraph_st{std::move(stream->kept)};
-  stream->kept.clear();
+  if (!capturing(stream)) return failed(cudaErrorIllegalState);
+  const Capture over = std::exchange(t_capture, {});
+  if (over.broken) return failed(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{over.kept};
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
@@ -233,6 +161,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   called(__func__);
   if (capturing(stream)) return failed(cudaErrorStreamCaptureUnsupported);
-  for (const auto& call : executable->calls) call();
+  for (const auto& call : executable->calls) run_on(stream, call);
   return cudaSuccess;
 }
