@@ -74,11 +74,11 @@ class Table {
     const std::string name =
         fmt::format("{} {}{} {} x {} x {}", what, ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k);
     const double count = 2.0 * static_cast<double>(m * n * k);
-    const auto by = [&](const std::string& way, cpu::GemmTileFunction tile) {
-      flops(name + way, count, best_seconds(kSeconds, [&] { cpu::gemm_by(device_, op, tile); }));
+    const auto by = [&](const std::string& way, const cpu::GemmCode& code) {
+      flops(name + way, count, best_seconds(kSeconds, [&] { cpu::gemm_by(device_, op, code); }));
     };
-    if (cpu::has_avx512_bf16()) by(", vdpbf16ps", cpu::gemm_tile_avx512_bf16);
-    by(", converted", cpu::gemm_tile_function(DType::f32));
+    if (cpu::has_avx512_bf16()) by(", vdpbf16ps", cpu::gemm_avx512_bf16);
+    by(", converted", cpu::gemm_code(DType::f32));
   }
   Gemm product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta, const float* bias) {
     return {.transpose_a = ta,

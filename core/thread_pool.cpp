@@ -1,31 +1,45 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
-#include <exception>
+#include <chrono>
 
 namespace triax {
+
+namespace {
+
+constexpr auto patience = std::chrono::microseconds(200);
+
+/// Returns when `value` is no longer `old`, which whoever changes it must notify.
+template <class T>
+void wait_for_change(const std::atomic<T>& value, T old) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (value.load(std::memory_order_acquire) != old) return;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < end);
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
 
 ThreadPool::ThreadPool(int size) {
   for (int i = 1; i < size; ++i) workers_.emplace_back([this] { work(); });
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  start_.notify_all();
+  stop_ = true;
+  ++job_;
+  job_.notify_all();
   for (auto& w : workers_) w.join();
 }
 
 void ThreadPool::take_tasks() {
-  for (;;) {
-    int64_t mine;
-    {
-      std::lock_guard lock(mutex_);
-      if (next_ >= tasks_) return;
-      mine = next_++;
-    }
+  for (int64_t mine; (mine = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;) {
     try {
       (*body_)(mine);
     } catch (...) {
@@ -37,19 +51,11 @@ void ThreadPool::take_tasks() {
 }
 
 void ThreadPool::work() {
-  uint64_t seen = 0;
-  for (;;) {
-    {
-      std::unique_lock lock(mutex_);
-      start_.wait(lock, [&] { return stop_ || job_ != seen; });
-      if (stop_) return;
-      seen = job_;
-    }
+  for (uint32_t seen = 0;; ++seen) {
+    wait_for_change(job_, seen);
+    if (stop_) return;
     take_tasks();
-    {
-      std::lock_guard lock(mutex_);
-      if (--active_ == 0) done_.notify_one();
-    }
+    if (active_.fetch_sub(1, std::memory_order_acq_rel) == 1) active_.notify_one();
   }
 }
 
@@ -59,19 +65,15 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& body) {
     for (int64_t i = 0; i < tasks; ++i) body(i);
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    body_ = &body;
-    tasks_ = tasks;
-    next_ = 0;
-    active_ = static_cast<int>(workers_.size());
-    error_ = nullptr;
-    ++job_;
-  }
-  start_.notify_all();
+  body_ = &body;
+  tasks_ = tasks;
+  error_ = nullptr;
+  next_.store(0, std::memory_order_relaxed);
+  active_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  job_.fetch_add(1, std::memory_order_release);
+  job_.notify_all();
   take_tasks();
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return active_ == 0; });
+  for (int left; (left = active_.load(std::memory_order_acquire)) != 0;) wait_for_change(active_, left);
   body_ = nullptr;
   if (error_) std::rethrow_exception(error_);
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -9,9 +10,11 @@
 
 namespace triax {
 
-/// The compute threads of one rank: the caller plus size() - 1 workers that sleep between jobs. Ranks that
-/// share a machine share its cores, so waiting must cost nothing (spinning OpenMP teams of several ranks
-/// starve each other).
+/// The compute threads of one rank: the caller plus size() - 1 workers. Between jobs a worker looks for the
+/// next one for `patience`, offering its core to other threads, and then sleeps: the kernels of a step follow
+/// each other within microseconds, and to wake a thread takes up to a hundred. Longer it must not look,
+/// because ranks that share a machine share its cores (spinning OpenMP teams of several ranks starve each
+/// other).
 class ThreadPool {
  public:
   explicit ThreadPool(int size);
@@ -35,14 +38,14 @@ class ThreadPool {
   void take_tasks();
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable start_, done_;
+  // Written by run() before it counts job_, read by workers after they have seen that.
   const std::function<void(int64_t)>* body_ = nullptr;
   int64_t tasks_ = 0;
-  int64_t next_ = 0;  // next task to take
-  int active_ = 0;    // workers that have not finished this job
-  uint64_t job_ = 0;  // counts jobs, so that a worker wakes once for each
-  bool stop_ = false;
+  std::atomic<bool> stop_ = false;
+  std::atomic<uint32_t> job_ = 0;  // counts jobs: what workers wait on
+  std::atomic<int64_t> next_ = 0;  // next task to take
+  std::atomic<int> active_ = 0;    // workers that have not finished this job: what run() waits on
+  std::mutex mutex_;               // of error_
   std::exception_ptr error_;
 };
 

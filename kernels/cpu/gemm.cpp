@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm_rounds.h"
 #include "kernels/cpu/gemm_tile.h"
 
 // Why not a BLAS: the rows of a product must not depend on which rows are computed with them. oneDNN 2.6 and
@@ -21,15 +22,21 @@ bool has_avx512_bf16() {
 #endif
 }
 
-GemmTileFunction gemm_tile_function(DType operands) {
-  if (operands == DType::bf16 && has_avx512_bf16()) return gemm_tile_avx512_bf16;
+const GemmCode& gemm_code(DType operands) {
+  if (operands == DType::bf16 && has_avx512_bf16()) return gemm_avx512_bf16;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-    return gemm_tile_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return gemm_tile_avx2;
+    return gemm_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return gemm_avx2;
 #endif
-  return gemm_tile_generic;
+  return gemm_generic;
+}
+
+GemmPieces::GemmPieces(int64_t k, int pair)
+    : count(std::max<int64_t>(1, (k + gemm_max_depth - 1) / gemm_max_depth)) {
+  const int64_t units = ((k + count - 1) / count + pair - 1) / pair;
+  depth = units * pair;
 }
 
 namespace {
@@ -46,7 +53,7 @@ struct Cut {
 /// where they lie, which costs about a quarter. Of the cuts that keep all threads busy the one is taken that
 /// packs least. An element's bits don't depend on the cut, so it may look at the number of threads.
 Cut cut_of(const Gemm& op, int threads) {
-  const int64_t most_rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded_rows;
+  const int64_t most_rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded / gemm_max_columns;
   constexpr int64_t row_unit = 42, column_unit = 32;  // multiples of the micro-kernels' sides
   constexpr int64_t least_rows = 2 * row_unit, least_columns = 2 * column_unit;
   const auto part = [](int64_t n, int64_t pieces, int64_t unit, int64_t most) {
@@ -72,23 +79,24 @@ Cut cut_of(const Gemm& op, int threads) {
 
 }  // namespace
 
-void gemm_by(Device& device, const Gemm& op, GemmTileFunction tile) {
+void gemm_by(Device& device, const Gemm& op, const GemmCode& code) {
   check(op.beta == 0 || op.beta == 1, "a GEMM's beta is {}; it can be 0 (write) or 1 (accumulate)", op.beta);
   check(op.a.dtype() == op.b.dtype(), "a GEMM of {} and {}: A and B must have one type",
         name_of(op.a.dtype()), name_of(op.b.dtype()));
   check(op.beta == 0 || op.c.dtype() == DType::f32, "a GEMM can't accumulate in {}, only in f32",
         name_of(op.c.dtype()));
   if (op.m <= 0 || op.n <= 0) return;
+  if (gemm_in_rounds(device, op, code)) return;
   const Cut cut = cut_of(op, device.threads().size());
   const int64_t down = pieces_of(op.m, cut.rows), across = pieces_of(op.n, cut.columns);
   device.threads().run(down * across, [&](int64_t i) {
     const int64_t row = i % down * cut.rows, column = i / down * cut.columns;
-    tile(op, {row, std::min(cut.rows, op.m - row), column, std::min(cut.columns, op.n - column)});
+    code.tile(op, {row, std::min(cut.rows, op.m - row), column, std::min(cut.columns, op.n - column)});
   });
 }
 
 void gemm(Device& device, const Gemm& op) {
-  gemm_by(device, op, gemm_tile_function(op.a.dtype()));
+  gemm_by(device, op, gemm_code(op.a.dtype()));
 }
 
 }  // namespace triax::cpu

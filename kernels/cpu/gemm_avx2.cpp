@@ -32,18 +32,14 @@ struct Avx2 {
 
 }  // namespace
 
-void gemm_tile_avx2(const Gemm& op, const GemmTile& tile) {
-  gemm_tile<Avx2>(op, tile);
-}
+const GemmCode gemm_avx2 = GemmOf<Avx2>::code;
 
 }  // namespace triax::cpu
 
 #else
 
 namespace triax::cpu {
-void gemm_tile_avx2(const Gemm& op, const GemmTile& tile) {
-  gemm_tile_generic(op, tile);
-}
+const GemmCode gemm_avx2{};
 }  // namespace triax::cpu
 
 #endif

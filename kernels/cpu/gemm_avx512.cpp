@@ -11,18 +11,14 @@
 
 namespace triax::cpu {
 
-void gemm_tile_avx512(const Gemm& op, const GemmTile& tile) {
-  gemm_tile<Avx512>(op, tile);
-}
+const GemmCode gemm_avx512 = GemmOf<Avx512>::code;
 
 }  // namespace triax::cpu
 
 #else
 
 namespace triax::cpu {
-void gemm_tile_avx512(const Gemm& op, const GemmTile& tile) {
-  gemm_tile_generic(op, tile);
-}
+const GemmCode gemm_avx512{};
 }  // namespace triax::cpu
 
 #endif

@@ -36,21 +36,14 @@ struct Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-void gemm_tile_avx512_bf16(const Gemm& op, const GemmTile& tile) {
-  if (op.c.dtype() == DType::f32)
-    GemmPanels<Avx512Bf16, bf16, float>::run(op, tile);
-  else
-    GemmPanels<Avx512Bf16, bf16, bf16>::run(op, tile);
-}
+const GemmCode gemm_avx512_bf16 = GemmOf<Avx512Bf16>::code;
 
 }  // namespace triax::cpu
 
 #else
 
 namespace triax::cpu {
-void gemm_tile_avx512_bf16(const Gemm& op, const GemmTile& tile) {
-  gemm_tile_generic(op, tile);
-}
+const GemmCode gemm_avx512_bf16{};
 }  // namespace triax::cpu
 
 #endif

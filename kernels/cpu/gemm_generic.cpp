@@ -28,8 +28,6 @@ struct Generic {
 
 }  // namespace
 
-void gemm_tile_generic(const Gemm& op, const GemmTile& tile) {
-  gemm_tile<Generic>(op, tile);
-}
+const GemmCode gemm_generic = GemmOf<Generic>::code;
 
 }  // namespace triax::cpu

@@ -32,7 +32,7 @@ struct GemmPanels {
   static constexpr int mr = Isa::rows;
   static constexpr int vectors = Isa::vectors;
   static constexpr int nr = Isa::lanes * Isa::vectors;
-  static constexpr int64_t block_rows = std::max<int64_t>(1, 96 / mr) * mr;
+  static constexpr int64_t block_rows = std::max<int64_t>(1, gemm_block_rows / mr) * mr;
   static constexpr int64_t max_panels = (gemm_max_columns + nr - 1) / nr;
 
   static constexpr int pair = Isa::pair;
@@ -198,20 +198,16 @@ struct GemmPanels {
       return {memory, 0, true};
     }
     const T* first = a + row * op.lda + k0;
-    if constexpr (std::is_same_v<T, float>) {
-      return {first, op.lda, false};
-    } else {
-      if (pair == 2 && op.lda % 2 == 0 && depth % 2 == 0)
-        return {reinterpret_cast<const float*>(first), op.lda / 2, false};
-      for (int64_t i = 0; i < rows; ++i) {
-        const T* from = first + i * op.lda;
-        float* to = memory + i * units(depth);
+    if (!copies_a(op, pair) && depth % pair == 0)
+      return {reinterpret_cast<const float*>(first), op.lda / pair, false};
+    for (int64_t i = 0; i < rows; ++i) {
+      const T* from = first + i * op.lda;
+      float* to = memory + i * units(depth);
 #pragma omp simd
-        for (int64_t u = 0; u < depth / pair; ++u) to[u] = unit(from + u * pair, 1, true);
-        if (depth % pair) to[depth / pair] = unit(from + depth - 1, 1, false);
-      }
-      return {memory, units(depth), false};
+      for (int64_t u = 0; u < depth / pair; ++u) to[u] = unit(from + u * pair, 1, true);
+      if (depth % pair) to[depth / pair] = unit(from + depth - 1, 1, false);
     }
+    return {memory, units(depth), false};
   }
 
   /// A block of rows (in the second cache) times the packed columns; c: its first row and the tile's first
@@ -234,35 +230,36 @@ struct GemmPanels {
     }
   }
 
-  /// The tile's sums, added to or written over `c`.
-  static void sum(const Gemm& op, const GemmTile& tile, float* c, int64_t ldc, const float* bias) {
-    alignas(64) float packed_b[max_panels * nr * gemm_max_depth / pair];
-    alignas(64) float packed_a[block_rows * gemm_max_depth / pair];
-    // K is cut evenly, by a rule of K alone: the cuts are part of the result's bits.
-    const int64_t pieces = std::max<int64_t>(1, (op.k + gemm_max_depth - 1) / gemm_max_depth);
-    const int64_t step = units((op.k + pieces - 1) / pieces) * pair;
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      const int64_t k0 = piece * step, depth = std::min(step, op.k - k0);
-      const Update update{piece > 0 || op.beta != 0, piece + 1 == pieces ? bias : nullptr};
-      pack_b(op, k0, depth, tile.column, tile.columns, packed_b);
+  /// The tile's sums over pieces [first, last) of K, added to or written over `c`; panels(piece) is where
+  /// that piece's part of op(B) lies packed.
+  template <class Panels>
+  static void sum(const Gemm& op, const GemmTile& tile, int64_t first, int64_t last, const Panels& panels,
+                  float* c, int64_t ldc, const float* bias) {
+    alignas(64) float memory[block_rows * gemm_max_depth / pair];
+    const GemmPieces pieces(op.k, pair);
+    for (int64_t piece = first; piece < last; ++piece) {
+      const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
+      const Update update{piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr};
+      const float* packed_b = panels(piece);
       for (int64_t i = 0; i < tile.rows; i += block_rows) {
         const int64_t rows = std::min(block_rows, tile.rows - i);
-        const Rows a = rows_of_a(op, k0, depth, tile.row + i, rows, packed_a);
+        const Rows a = rows_of_a(op, k0, depth, tile.row + i, rows, memory);
         block(depth, rows, tile.columns, a, packed_b, c + i * ldc, ldc, update);
       }
     }
   }
 
-  static void run(const Gemm& op, const GemmTile& tile) {
+  template <class Panels>
+  static void run(const Gemm& op, const GemmTile& tile, int64_t first, int64_t last, const Panels& panels) {
     const C* bias = op.bias ? op.bias.as<C>() + tile.column : nullptr;
     C* c = op.c.as<C>() + tile.row * op.ldc + tile.column;
     if constexpr (std::is_same_v<C, float>) {
-      sum(op, tile, c, op.ldc, bias);
+      sum(op, tile, first, last, panels, c, op.ldc, bias);
     } else {
-      alignas(64) float sums[gemm_max_rounded_rows * gemm_max_columns], widened[gemm_max_columns];
+      alignas(64) float sums[gemm_max_rounded], widened[gemm_round_columns];
       if (bias)
         for (int64_t j = 0; j < tile.columns; ++j) widened[j] = value_of(bias[j]);
-      sum(op, tile, sums, tile.columns, bias ? widened : nullptr);
+      sum(op, tile, first, last, panels, sums, tile.columns, bias ? widened : nullptr);
       for (int64_t i = 0; i < tile.rows; ++i) {
         const float* from = sums + i * tile.columns;
         C* to = c + i * op.ldc;
@@ -271,18 +268,59 @@ struct GemmPanels {
       }
     }
   }
+
+  static void tile(const Gemm& op, const GemmTile& tile) {
+    alignas(64) float packed[max_panels * nr * gemm_max_depth / pair];
+    const GemmPieces pieces(op.k, pair);
+    run(op, tile, 0, pieces.count, [&](int64_t piece) {
+      const int64_t k0 = piece * pieces.depth;
+      pack_b(op, k0, std::min(pieces.depth, op.k - k0), tile.column, tile.columns, packed);
+      return packed;
+    });
+  }
+
+  /// Where a piece's panels begin in a round's memory.
+  static float* panels_of(const GemmRound& round, const GemmPieces& pieces, int64_t piece) {
+    const int64_t panels = (round.columns + nr - 1) / nr;
+    return round.panels + (piece - round.piece) * panels * nr * units(pieces.depth);
+  }
+  static void pack(const Gemm& op, const GemmRound& round, int64_t piece, int64_t first, int64_t last) {
+    const GemmPieces pieces(op.k, pair);
+    const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
+    pack_b(op, k0, depth, round.column + first * nr, std::min(last * nr, round.columns) - first * nr,
+           panels_of(round, pieces, piece) + first * nr * units(depth));
+  }
+  static void multiply(const Gemm& op, const GemmRound& round, int64_t row, int64_t rows) {
+    const GemmPieces pieces(op.k, pair);
+    run(op, {row, rows, round.column, round.columns}, round.piece, round.piece + round.pieces,
+        [&](int64_t piece) { return panels_of(round, pieces, piece); });
+  }
 };
 
-/// A tile of a product of f32, or of bf16 to either.
+/// The code of `Isa` for products of f32, and of bf16 to either.
 template <class Isa>
-void gemm_tile(const Gemm& op, const GemmTile& tile) {
-  if (op.a.dtype() == DType::f32)
-    GemmPanels<Isa, float, float>::run(op, tile);
-  else if (op.c.dtype() == DType::f32)
-    GemmPanels<Isa, bf16, float>::run(op, tile);
-  else
-    GemmPanels<Isa, bf16, bf16>::run(op, tile);
-}
+struct GemmOf {
+  template <class Do>
+  static void with(const Gemm& op, const Do& go) {
+    if constexpr (Isa::pair == 1) {
+      if (op.a.dtype() == DType::f32) return go(GemmPanels<Isa, float, float>{});
+    }
+    if (op.c.dtype() == DType::f32)
+      go(GemmPanels<Isa, bf16, float>{});
+    else
+      go(GemmPanels<Isa, bf16, bf16>{});
+  }
+  static void tile(const Gemm& op, const GemmTile& tile) {
+    with(op, [&](auto panels) { panels.tile(op, tile); });
+  }
+  static void pack(const Gemm& op, const GemmRound& round, int64_t piece, int64_t first, int64_t last) {
+    with(op, [&](auto panels) { panels.pack(op, round, piece, first, last); });
+  }
+  static void multiply(const Gemm& op, const GemmRound& round, int64_t row, int64_t rows) {
+    with(op, [&](auto panels) { panels.multiply(op, round, row, rows); });
+  }
+  static constexpr GemmCode code{Isa::rows, Isa::lanes* Isa::vectors, Isa::pair, tile, pack, multiply};
+};
 
 }  // namespace
 

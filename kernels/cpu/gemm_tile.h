@@ -12,27 +12,60 @@ struct GemmTile {
   int64_t row, rows, column, columns;
 };
 
-/// Computes a piece for one instruction set. The value of an element of C is a function of its row of op(A),
-/// its column of op(B) and K alone, so that any cut of C into tiles gives the same bits.
-using GemmTileFunction = void (*)(const Gemm&, const GemmTile&);
-void gemm_tile_avx512(const Gemm& op, const GemmTile& tile);
-void gemm_tile_avx512_bf16(const Gemm& op, const GemmTile& tile);  ///< bf16 operands alone
-void gemm_tile_avx2(const Gemm& op, const GemmTile& tile);
-void gemm_tile_generic(const Gemm& op, const GemmTile& tile);
+/// K is summed in pieces of equal depth, by a rule of K alone: the cuts are part of the result's bits.
+struct GemmPieces {
+  explicit GemmPieces(int64_t k, int pair);
+  int64_t count;  ///< at least 1, also where K is 0
+  int64_t depth;  ///< of each but the last, which may have less; a multiple of `pair`
+};
+
+/// What all threads work on at a time: columns [column, column + columns) of C and pieces [piece, piece +
+/// pieces) of K, whose part of op(B) is packed once, for all of them.
+struct GemmRound {
+  int64_t column, columns, piece, pieces;
+  float* panels;  ///< [pieces][panels of columns][units of a piece][columns of a panel]
+};
+
+/// A product for one instruction set. The value of an element of C is a function of its row of op(A), its
+/// column of op(B) and K alone, so that any cut of C into tiles and rounds gives the same bits.
+struct GemmCode {
+  int rows, columns;  ///< of the part of C that the micro-kernel keeps in registers
+  int pair;           ///< elements that are packed as one unit of 32 bits
+  /// A tile on its own: packs its columns of op(B) for itself.
+  void (*tile)(const Gemm&, const GemmTile&);
+  /// Packs panels [first, last) of one of the round's pieces, counted from its own first.
+  void (*pack)(const Gemm&, const GemmRound&, int64_t piece, int64_t first, int64_t last);
+  /// Rows [row, row + rows) of the round's columns, all its panels being packed. A C that is rounded needs
+  /// all pieces in one round, and at most gemm_max_rounded elements at a time.
+  void (*multiply)(const Gemm&, const GemmRound&, int64_t row, int64_t rows);
+};
+extern const GemmCode gemm_avx512, gemm_avx2, gemm_generic;
+extern const GemmCode gemm_avx512_bf16;  ///< bf16 operands alone
 
 /// What this processor runs best for operands of this type. bf16 is multiplied as it is where there is an
 /// instruction for it (AVX512-BF16: 1.8 times the rate of fp32, `triax bench kernels`), else converted to
 /// fp32 while it is packed.
-GemmTileFunction gemm_tile_function(DType operands);
+const GemmCode& gemm_code(DType operands);
 /// Whether this processor has vdpbf16ps.
 bool has_avx512_bf16();
 
-/// The whole product by this function, cut into tiles over the device's threads.
-void gemm_by(Device& device, const Gemm& op, GemmTileFunction tile);
+/// The whole product by this code, over the device's threads.
+void gemm_by(Device& device, const Gemm& op, const GemmCode& code);
+
+/// Whether op(A) can't be read where it lies: it is transposed, or bf16 that has to be converted or is not in
+/// whole units, or its rows are so far apart that they evict each other from the first cache, whose ways have
+/// 4096 bytes.
+inline bool copies_a(const Gemm& op, int pair) {
+  const DType dtype = op.a.dtype();
+  return op.transpose_a || (dtype == DType::bf16 && (pair == 1 || op.lda % pair != 0)) ||
+         op.lda * static_cast<int64_t>(size_of(dtype)) % 4096 == 0;
+}
 
 constexpr int64_t gemm_max_columns = 384;  ///< most columns of a tile
 constexpr int64_t gemm_max_depth = 384;    ///< most of K between two updates of C
-/// Most rows of a tile whose C is rounded: its sums are kept on the stack until all of K is in.
-constexpr int64_t gemm_max_rounded_rows = 672;
+constexpr int64_t gemm_block_rows = 96;    ///< most rows of op(A) that are worked on at a time
+/// Most elements of a C that is rounded: its sums are kept on the stack until all of K is in.
+constexpr int64_t gemm_max_rounded = 672 * gemm_max_columns;
+constexpr int64_t gemm_round_columns = gemm_max_rounded / gemm_block_rows;  ///< most columns of a round
 
 }  // namespace triax::cpu

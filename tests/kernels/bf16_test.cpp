@@ -276,22 +276,22 @@ TEST_F(Bf16Kernels, Cast) {
   EXPECT_EQ(widen_all(y), widen_all(round_all(x)));
 }
 
-struct NamedTile {
+struct NamedCode {
   const char* name;
-  cpu::GemmTileFunction tile;
+  const cpu::GemmCode* code;
 };
 
 /// The ways to multiply bf16 that this processor has.
-std::vector<NamedTile> tiles() {
-  std::vector<NamedTile> out{{"generic", cpu::gemm_tile_generic}};
+std::vector<NamedCode> codes() {
+  std::vector<NamedCode> out{{"generic", &cpu::gemm_generic}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    out.push_back({"avx2", cpu::gemm_tile_avx2});
+    out.push_back({"avx2", &cpu::gemm_avx2});
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    out.push_back({"avx512", cpu::gemm_tile_avx512});
+    out.push_back({"avx512", &cpu::gemm_avx512});
 #endif
-  if (cpu::has_avx512_bf16()) out.push_back({"avx512_bf16", cpu::gemm_tile_avx512_bf16});
+  if (cpu::has_avx512_bf16()) out.push_back({"avx512_bf16", &cpu::gemm_avx512_bf16});
   return out;
 }
 
@@ -334,14 +334,14 @@ TEST_F(Bf16Kernels, ProductsOfAllTargets) {
   struct Size {
     int64_t m, n, k, gap;
   };
-  for (const NamedTile& target : tiles())
+  for (const NamedCode& target : codes())
     for (const Size& z :
          {Size{1, 1, 1, 0}, {5, 7, 3, 2}, {29, 65, 17, 1}, {100, 40, 96, 0}, {30, 33, 801, 1}})
       for (const int way : {0, 1, 2, 3}) {
         Product p(random_, way & 1, way & 2, z.m, z.n, z.k, z.gap);
         const std::string what = fmt::format("{}: {}{} {} x {} x {}", target.name, way & 1 ? 'T' : 'N',
                                              way & 2 ? 'T' : 'N', z.m, z.n, z.k);
-        target.tile(p.op, {0, z.m, 0, z.n});
+        target.code->tile(p.op, {0, z.m, 0, z.n});
         for (int64_t i = 0; i < z.m; ++i)
           for (int64_t j = 0; j < z.n; ++j) {
             double size;
@@ -355,20 +355,45 @@ TEST_F(Bf16Kernels, ProductsOfAllTargets) {
         Gemm rounding = p.op;
         rounding.c = p.c.half.data();
         rounding.bias = p.bias.half.data();
-        target.tile(rounding, {0, z.m, 0, z.n});
+        target.code->tile(rounding, {0, z.m, 0, z.n});
         EXPECT_EQ(widen_all(p.c.half), widen_all(round_all(whole))) << what;
         std::fill(p.c.full.begin(), p.c.full.end(), 0.0f);
         for (int64_t i = 0; i < z.m; i += 13)
           for (int64_t j = 0; j < z.n; j += 37)
-            target.tile(p.op, {i, std::min<int64_t>(13, z.m - i), j, std::min<int64_t>(37, z.n - j)});
+            target.code->tile(p.op, {i, std::min<int64_t>(13, z.m - i), j, std::min<int64_t>(37, z.n - j)});
         EXPECT_TRUE(same_bits(p.c.full, whole)) << what << ", cut";
         Gemm adding = p.op;
         adding.beta = 1, adding.bias = nullptr;
-        target.tile(adding, {0, z.m, 0, z.n});
+        target.code->tile(adding, {0, z.m, 0, z.n});
         Doubles twice;
         for (int64_t i = 0; i < z.m * z.n; ++i)
           twice.push_back(2.0 * whole[static_cast<size_t>(i)] - p.bias.full[static_cast<size_t>(i % z.n)]);
         EXPECT_TRUE(close_to(p.c.full, twice, 1e-5)) << what << ", accumulated";
+      }
+}
+
+// Rounds over columns, of all of K where C is rounded (kernels/cpu/gemm.cpp).
+TEST_F(Bf16Kernels, RoundsHaveTheBitsOfTiles) {
+  const auto pair = make_cpu_device(2);
+  for (const NamedCode& target : codes())
+    for (const int way : {0, 1, 2, 3})
+      for (const auto& [m, n, k] : {std::tuple{90, 200, 801}, {60, 60, 2048}, {60, 300, 4001}}) {
+        Product p(random_, way & 1, way & 2, m, n, k, k % 2);
+        for (const bool rounded : {false, true}) {
+          Gemm op = p.op;
+          if (rounded) op.c = p.c.half.data(), op.bias = p.bias.half.data();
+          for (int64_t j = 0; j < n; j += 320)
+            target.code->tile(op, {0, m, j, std::min<int64_t>(320, n - j)});
+          const Both alone = p.c;
+          std::fill(p.c.full.begin(), p.c.full.end(), 0.0f);
+          std::fill(p.c.half.begin(), p.c.half.end(), bf16{});
+          cpu::gemm_by(*pair, op, *target.code);
+          const std::string what = fmt::format("{} {} {} x {} x {}", target.name, way, m, n, k);
+          if (rounded)
+            ASSERT_EQ(widen_all(p.c.half), widen_all(alone.half)) << what;
+          else
+            ASSERT_TRUE(same_bits(p.c.full, alone.full)) << what;
+        }
       }
 }
 

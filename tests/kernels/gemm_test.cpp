@@ -91,18 +91,18 @@ bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
 
 struct Named {
   const char* name;
-  cpu::GemmTileFunction tile;
+  const cpu::GemmCode* code;
 };
 
 /// The instruction sets that this processor has.
 std::vector<Named> targets() {
-  std::vector<Named> out{{"generic", cpu::gemm_tile_generic}};
+  std::vector<Named> out{{"generic", &cpu::gemm_generic}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    out.push_back({"avx2", cpu::gemm_tile_avx2});
+    out.push_back({"avx2", &cpu::gemm_avx2});
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    out.push_back({"avx512", cpu::gemm_tile_avx512});
+    out.push_back({"avx512", &cpu::gemm_avx512});
 #endif
   return out;
 }
@@ -134,7 +134,7 @@ TEST(Gemm, MatchesPlainLoopsForEveryInstructionSet) {
               const Problem before(ta, tb, m, n, k, beta, bias);
               Problem after = before;
               after.op.c = after.c.data();
-              target.tile(after.op, {0, m, 0, n});
+              target.code->tile(after.op, {0, m, 0, n});
               expect_close(before, after,
                            fmt::format("{} {}{} {}x{}x{} beta {} bias {}", target.name, ta ? 'T' : 'N',
                                        tb ? 'T' : 'N', m, n, k, beta, bias));
@@ -180,7 +180,7 @@ TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
         const Problem before(ta, tb, 103, 97, 450, 1.0f, true);
         Problem whole = before;
         whole.op.c = whole.c.data();
-        target.tile(whole.op, {0, 103, 0, 97});
+        target.code->tile(whole.op, {0, 103, 0, 97});
         for (const auto& [row, rows, column, columns] : std::vector<std::array<int64_t, 4>>{{0, 1, 0, 97},
                                                                                             {1, 1, 0, 97},
                                                                                             {102, 1, 0, 97},
@@ -196,7 +196,7 @@ TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
           op.b = op.b.as<float>() + (tb ? column * op.ldb : column);
           op.c = part.c.data() + row * op.ldc + column;
           op.bias = op.bias.as<float>() + column;
-          target.tile(op, {0, rows, 0, columns});
+          target.code->tile(op, {0, rows, 0, columns});
           for (int64_t i = row; i < row + rows; ++i)
             ASSERT_EQ(std::memcmp(part.c.data() + i * op.ldc + column, whole.c.data() + i * op.ldc + column,
                                   static_cast<size_t>(columns) * sizeof(float)),
@@ -206,12 +206,39 @@ TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
       }
 }
 
+// Several threads share what they pack, in rounds over columns and over K; alone, each packs for itself.
+TEST(Gemm, RoundsHaveTheBitsOfTiles) {
+  struct Size {
+    int64_t m, n, k, gap;
+  };
+  for (const Named& target : targets())
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const Size& z : {Size{90, 1000, 700, 3}, {87, 20, 30000, 0}, {86, 40, 1024, 0}}) {
+          const float beta = ta ? 1.0f : 0.0f;
+          const Problem before(ta, tb, z.m, z.n, z.k, beta, !ta, z.gap);
+          Problem alone = before;
+          alone.op.c = alone.c.data();
+          for (int64_t j = 0; j < z.n; j += 383)
+            target.code->tile(alone.op, {0, z.m, j, std::min<int64_t>(383, z.n - j)});
+          for (const int threads : {2, 3}) {
+            auto device = make_cpu_device(threads);
+            Problem together = before;
+            together.op.c = together.c.data();
+            cpu::gemm_by(*device, together.op, *target.code);
+            ASSERT_TRUE(same_bits(together.c, alone.c))
+                << target.name << (ta ? " T" : " N") << (tb ? "T " : "N ") << z.m << " x " << z.n << " x "
+                << z.k << " on " << threads << " threads";
+          }
+        }
+}
+
 TEST(Gemm, Avx2AndAvx512GiveTheSameBits) {
   const auto all = targets();
   if (all.size() < 3) GTEST_SKIP() << "this processor has no AVX-512";
   Problem x(true, true, 61, 77, 900, 1.0f, true), y(true, true, 61, 77, 900, 1.0f, true);
-  all[1].tile(x.op, {0, 61, 0, 77});
-  all[2].tile(y.op, {0, 61, 0, 77});
+  all[1].code->tile(x.op, {0, 61, 0, 77});
+  all[2].code->tile(y.op, {0, 61, 0, 77});
   EXPECT_TRUE(same_bits(x.result(), y.result()));
 }
 
