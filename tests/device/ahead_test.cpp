@@ -4,6 +4,7 @@
 // CUDA library, which counts the runtime's calls.
 
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -346,7 +347,7 @@ TEST_F(EmulatedGraph, WhereACaptureFailsStepsAreEnqueued) {
   for (const std::string& news : broken.news)
     told |= news.find("steps are not captured as a CUDA graph: ") == 0 &&
             news.find("due to a previous error during capture") != std::string::npos;
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(told) << fmt::format("{}", fmt::join(broken.news, "; "));
   try {
     run(job("on"), batches, true, breaks);
     FAIL() << "training.cuda_graph: on goes on without a graph";

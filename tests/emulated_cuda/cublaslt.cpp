@@ -290,7 +290,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         !aligned(d, asked[4] & 0xffffffff))
       return CUBLAS_STATUS_INVALID_VALUE;
   }
-  emulated_cuda::called("cublasLtMatmul");
+  if (stream) emulated_cuda::called("cublasLtMatmul");  // a replayed one has none
   if (emulated_cuda::capturing(stream)) {
     // Everything but the matrices as it is now; without a stream it is done at once.
     const auto later = [=, desc = *desc, a_layout = *a_layout, b_layout = *b_layout, c_layout = *c_layout,

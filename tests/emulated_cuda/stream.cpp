@@ -182,7 +182,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   called(__func__);
-  return enqueue(stream, [event] { event->when = std::chrono::steady_clock::now(); });
+  // In a graph it is an edge, and the event may be gone when that is launched.
+  if (capturing(stream)) return enqueue(stream, [] {});
+  event->when = std::chrono::steady_clock::now();
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
   return called_outside_of_captures(__func__);
