@@ -266,6 +266,7 @@ class EmulatedGraph : public ::testing::Test {
   static RunConfig job(const std::string& graph, const std::string& precision = "fp32") {
     RunConfig config = small_job("cuda");
     config.training.cuda_graph = graph;
+    config.training.global_batch_size = 2;  // kernels are slow there
     config.training.precision = precision;
     return config;
   }
@@ -274,7 +275,7 @@ class EmulatedGraph : public ::testing::Test {
   void (*break_capture)(int calls) = nullptr;
 };
 
-// Dropout, clipping, the schedule of learning rates, four micro-batches, skipped steps, before and after the
+// Dropout, clipping, the schedule of learning rates, two micro-batches, skipped steps, before and after the
 // capture, and an evaluation in between.
 TEST_F(EmulatedGraph, AReplayedStepHasTheBitsOfAnEnqueuedOne) {
   for (const char* precision : {"fp32", "bf16"}) {
@@ -345,8 +346,7 @@ TEST_F(EmulatedGraph, WhereACaptureFailsStepsAreEnqueued) {
   expect_same(broken, usual, "after a capture that failed");
   bool told = false;
   for (const std::string& news : broken.news)
-    told |= news.find("steps are not captured as a CUDA graph: ") == 0 &&
-            news.find("due to a previous error during capture") != std::string::npos;
+    told |= news.find("steps are not captured as a CUDA graph: cublasLtMatmul: ") == 0;
   EXPECT_TRUE(told) << fmt::format("{}", fmt::join(broken.news, "; "));
   try {
     run(job("on"), batches, true, breaks);
