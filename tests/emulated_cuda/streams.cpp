@@ -204,6 +204,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   called(__func__);
+  // In a graph it is an edge, and the event may be gone when that is launched.
+  if (emulated_cuda::capturing(stream)) return enqueue(stream, [] {});
   event->point = std::make_shared<Point>();
   return enqueue(stream, [point = event->point] { point->reach(); });
 }
