@@ -35,14 +35,15 @@ void multiply_back(Pass& pass, const Tensor& dy, const Tensor& w, const Tensor& 
 }
 
 // dw [N, K] += dy [T, N]^T x [T, K]
-void accumulate_weight(Pass& pass, const Tensor& dy, const Tensor& x, const Tensor& dw) {
+void accumulate_weight(Pass& pass, const Tensor& dy, const Tensor& x, int weight) {
+  const auto [dw, beta] = pass.context.params.grad_sum(weight);
   Gemm op;
   op.transpose_a = true;
   op.m = dw[0], op.n = dw[1], op.k = dy[0];
   op.a = dy, op.lda = dy[1];
   op.b = x, op.ldb = x[1];
   op.c = dw, op.ldc = dw[1];
-  op.beta = 1;
+  op.beta = beta;
   pass.context.kernels.gemm(pass.context.device, op);
 }
 
@@ -76,7 +77,7 @@ void ColumnLinear::declare(ParamStore& params) {
     weights.push_back({p.name + ".weight", {p.out, in_}, {{0, "tp", p.parts}}, normal(stddev_), true});
     biases.push_back({p.name + ".bias", {p.out}, {{0, "tp", p.parts}}, {}, false});
   }
-  weight_ = params.declare(std::move(weights));
+  weight_ = params.declare(std::move(weights), true);
   if (!with_bias_) return;
   bias_ = params.declare(std::move(biases));
   for (size_t i = params.entries().size() - projections_.size(); i < params.entries().size(); ++i)
@@ -110,7 +111,7 @@ void ColumnLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy,
 void ColumnLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
   {
     Scratch::Frame frame(pass.context.scratch);
-    accumulate_weight(pass, dy, gather_rows(pass, x, frame), pass.context.params.grad(weight_));
+    accumulate_weight(pass, dy, gather_rows(pass, x, frame), weight_);
   }
   if (!with_bias_) return;
   const Tensor grad = pass.context.params.grad(bias_);
@@ -142,7 +143,7 @@ RowLinear::RowLinear(std::string name, int64_t in, int64_t out, bool bias, float
     : name_(std::move(name)), in_(in), out_(out), with_bias_(bias), stddev_(init_stddev) {}
 
 void RowLinear::declare(ParamStore& params) {
-  weight_ = params.declare({{name_ + ".weight", {out_, in_}, {{1, "tp", 0}}, normal(stddev_), true}});
+  weight_ = params.declare({{name_ + ".weight", {out_, in_}, {{1, "tp", 0}}, normal(stddev_), true}}, true);
   if (with_bias_) bias_ = params.declare({{name_ + ".bias", {out_}, {}, {}, false}});
 }
 
@@ -170,7 +171,7 @@ void RowLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) c
 }
 
 void RowLinear::accumulate(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dy_local) const {
-  accumulate_weight(pass, dy, x, pass.context.params.grad(weight_));
+  accumulate_weight(pass, dy, x, weight_);
   if (with_bias_) accumulate_bias(pass, dy_local, pass.context.params.grad(bias_));
 }
 

@@ -1,6 +1,7 @@
 #include "parallel/param_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/bf16.h"
 #include "core/rng.h"
@@ -30,10 +31,11 @@ ParamStore::ParamStore(const Grid& grid, int rank, Device& device, int zero_shar
       grads_("gradients", device),
       tied_("tied gradients", device) {}
 
-int ParamStore::declare(std::vector<ParamSpec> side_by_side) {
+int ParamStore::declare(std::vector<ParamSpec> side_by_side, bool by_products) {
   check(!weights_.committed(), "{} was declared after the parameters were committed",
         side_by_side.at(0).name);
   Group group{static_cast<int>(entries_.size()), static_cast<int>(side_by_side.size()), {}};
+  group.by_products = by_products;
   int64_t at = elements_;
   for (ParamSpec& spec : side_by_side) {
     Entry entry{localise(spec, *grid_, rank_)};
@@ -203,9 +205,28 @@ Tensor ParamStore::primary_grad(const Entry& entry) const {
   return Tensor(static_cast<float*>(grads().raw()) + entry.offset, DType::f32, entry.memory);
 }
 
+ParamStore::GradSum ParamStore::grad_sum(int group) {
+  Group& g = groups_[static_cast<size_t>(group)];
+  check(g.by_products, "{} was not declared by_products", entries_[static_cast<size_t>(g.first)].spec.name);
+  return {grad(group), std::exchange(g.empty, false) ? 0.0F : 1.0F};
+}
+
 void ParamStore::zero_grads() {
-  device_->fill_zero(grads_[0].raw(), grads_.bytes());
-  if (tied_.bytes()) device_->fill_zero(tied_[0].raw(), tied_.bytes());
+  int64_t begin = 0;  // of what is added to
+  const auto zero_to = [&](int64_t end) {
+    if (begin < end)
+      device_->fill_zero(grads().f32() + begin, static_cast<size_t>(end - begin) * sizeof(float));
+  };
+  for (Group& g : groups_) {
+    g.empty = g.by_products;
+    if (g.in_tied) {
+      if (!g.by_products) device_->fill_zero(tied_[g.tied_index].raw(), tied_[g.tied_index].bytes());
+    } else if (g.by_products) {
+      zero_to(g.offset);
+      begin = g.offset + g.shape.numel();
+    }
+  }
+  zero_to(elements_);
 }
 
 }  // namespace triax

@@ -41,8 +41,9 @@ class ParamStore {
 
   /// Declares parameters that lie side by side and returns the group's id. A tied spec (alone in its group)
   /// shares the weight of the parameter of the same name if this rank has it, and becomes a weight of its own
-  /// (the copy of another stage's) if not.
-  int declare(std::vector<ParamSpec> side_by_side);
+  /// (the copy of another stage's) if not. `by_products`: all that is added to its gradient goes through
+  /// grad_sum().
+  int declare(std::vector<ParamSpec> side_by_side, bool by_products = false);
   /// Allocates both buffers, zero-filled; with `gradients` false (nothing is trained) the weights alone.
   void commit(bool gradients = true);
   /// Writes the initial values, functions of (seed, name, global index), rounded in bf16.
@@ -58,6 +59,13 @@ class ParamStore {
   Tensor weight(int group) const;
   /// Its gradient, where modules accumulate.
   Tensor grad(int group) const;
+  /// Where a matrix product is to add to the gradient, and its beta: 0 for the first after zero_grads(),
+  /// which leaves what was declared by_products to be overwritten, else 1. The caller must do that product.
+  struct GradSum {
+    Tensor into;
+    float beta;
+  };
+  GradSum grad_sum(int group);
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -80,6 +88,7 @@ class ParamStore {
   const Arena& weight_arena() const { return weights_; }
   const Arena& grad_arena() const { return grads_; }
   const Arena& tied_arena() const { return tied_; }
+  /// Before the first micro-batch of a step.
   void zero_grads();
 
  private:
@@ -89,6 +98,8 @@ class ParamStore {
     bool in_tied = false;  // the gradient lies in the arena of second gradients
     int64_t offset = 0;    // of the first entry, in the weights
     int tied_index = -1;
+    bool by_products = false;
+    bool empty = false;  // the gradient is to be overwritten
   };
   void close_bucket();
   size_t bucket_at(int64_t offset) const;

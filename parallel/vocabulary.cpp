@@ -49,7 +49,7 @@ VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hid
 }
 
 void VocabularyHead::declare(ParamStore& params) {
-  weight_ = params.declare({spec_});
+  weight_ = params.declare({spec_}, true);
   const LocalParam& local = params.entries().back();
   first_row_ = local.box.offset[0];
   valid_ = local.box.extent[0];
@@ -126,8 +126,9 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_lo
     to_weight.m = rows_, to_weight.n = hidden, to_weight.k = n;
     to_weight.a = z, to_weight.lda = rows_;
     to_weight.b = xc, to_weight.ldb = hidden;
-    to_weight.c = c.params.grad(weight_).f32(), to_weight.ldc = hidden;
-    to_weight.beta = 1;
+    const auto [dw, beta] = c.params.grad_sum(weight_);
+    to_weight.c = dw, to_weight.ldc = hidden;
+    to_weight.beta = beta;
     k.gemm(c.device, to_weight);
   }
   if (!pass.evaluate) sum_rows(pass, dx, dx_local).wait();

@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <string>
+
 namespace triax {
 
 namespace {
 
 void begin(std::string_view name, const Trace::Number* numbers, size_t count) {
-  fmt::memory_buffer text;  // of a few hundred characters, on the stack
-  text.append(name);
-  for (size_t i = 0; i < count; ++i)
-    fmt::format_to(std::back_inserter(text), ", {} {}", numbers[i].first, numbers[i].second);
-  text.push_back('\0');
-  nvtxRangePushA(text.data());
+  std::string text(name);
+  for (size_t i = 0; i < count; ++i) text += fmt::format(", {} {}", numbers[i].first, numbers[i].second);
+  nvtxRangePushA(text.c_str());
 }
 
 void end() {

@@ -270,6 +270,7 @@ TEST_F(JobTest, IllegalJobsNameTheRuleAndWhatWouldDo) {
       {{"training.cuda_graph=on"}, "training.cuda_graph: on belongs to device cuda, device is ", {}},
       {{"training.cuda_graph=on", "training.device=cuda", "parallel.data=2"},
        "training.cuda_graph: on belongs to one rank, since the hosts of 8 take part",
+       {}},
       {{"parallel.transport=nccl"},
        "parallel.transport: nccl is about what lies on GPUs, training.device is auto; transport can be auto, "
        "or device cuda",
