@@ -76,7 +76,7 @@ logging: {tensorboard: false, gradient_noise_scale: 1, check_replicas: 1}
     return text;
   }
   int shell(const std::string& line) const {
-    const int status = std::system(("cd " + dir_.string() + " && " + line).c_str());
+    const int status = std::system(("cd " + dir_.string() + " && { " + line + "; }").c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
   static std::string program() { return std::string(TRIAX_BINARY_DIR) + "/triax "; }
