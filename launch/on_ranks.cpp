@@ -247,7 +247,7 @@ int run_on_ranks(const char* interrupted, const LoadConfig& load, const RankBody
   RunConfig config;
   try {
     config = load(mpi ? launched : 0);
-    check_backend(config.training.device);
+    check_backend(config.training.device, config.training.deterministic);
   } catch (const Error&) {
     outlast_launch();  // while all of them are there to be counted
     if (rank_0_speaks(rank, stop)) return exit_usage;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/library.h"
@@ -83,8 +84,15 @@ const CudaLibrary& cuda_library() {
 
 }  // namespace
 
-void check_backend(const std::string& device) {
-  if (device == "cuda") cuda_library();
+void check_backend(const std::string& device, bool deterministic) {
+  if (device != "cuda") return;
+  cuda_library();
+  const char* attention = std::getenv("TRIAX_CUDA_ATTENTION");
+  if (deterministic && attention && std::string_view(attention) == "cudnn")
+    fail_usage(
+        "training.deterministic: true can't be kept with TRIAX_CUDA_ATTENTION=cudnn, whose backward adds in "
+        "an "
+        "order that chance decides; TRIAX_CUDA_ATTENTION can be own or cudnn-deterministic");
 }
 
 Backend make_backend(const std::string& device, int threads, int local_rank) {

@@ -20,8 +20,9 @@ struct Backend {
 
 /// Throws a usage error that says what is missing unless ranks can compute on `device` here: training.device,
 /// auto | cpu | cuda. `auto` is the CPU. For a GPU the CUDA library (lib/triax_cuda.so, or the file that the
-/// environment's TRIAX_CUDA_LIBRARY names), a driver and a GPU that is visible are asked for.
-void check_backend(const std::string& device);
+/// environment's TRIAX_CUDA_LIBRARY names), a driver and a GPU that is visible are asked for. `deterministic`
+/// (training.deterministic): also where the environment asks for a kernel whose sums' order chance decides.
+void check_backend(const std::string& device, bool deterministic = false);
 
 /// The backend of a rank that is `local_rank` among those of this host, on the calling thread. On GPUs ranks
 /// are dealt out in turn to those that are visible (CUDA_VISIBLE_DEVICES). `threads`: compute threads of the

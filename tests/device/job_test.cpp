@@ -108,6 +108,16 @@ TEST_F(DeviceJob, PartitionedActivationsAndDropoutHaveTheCpusBits) {
       "--set parallel.zero_stage=0 --set checkpoint.async=false");
 }
 
+TEST_F(DeviceJob, DeterministicRefusesAnAttentionThatIsNot) {
+  const std::string attention = "TRIAX_CUDA_ATTENTION=cudnn ";
+  EXPECT_EQ(triax("chance", "--set training.deterministic=true" + cuda, attention + on_foreign), 2);
+  EXPECT_NE(
+      output("chance").find("training.deterministic: true can't be kept with TRIAX_CUDA_ATTENTION=cudnn"),
+      std::string::npos)
+      << output("chance");
+  EXPECT_EQ(triax("any", cuda, attention + on_foreign), 0) << output("any");
+}
+
 TEST_F(DeviceJob, ProcessesStageThroughTheHost) {
   if (!have_mpirun()) GTEST_SKIP() << "mpirun is not installed";
   const std::string options = "--set parallel.tensor=2 --set parallel.pipeline=2 ";
