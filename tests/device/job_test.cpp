@@ -90,6 +90,11 @@ TEST_F(DeviceJob, OneRankHasTheCpusBits) {
   expect_same_bits("");
 }
 
+// The device and its threads are the library's, what they are given to do is the program's.
+TEST_F(DeviceJob, HostThreadsHaveTheCpusBits) {
+  expect_same_bits("--set training.threads=2");
+}
+
 TEST_F(DeviceJob, ThreadRanksHaveTheCpusBits) {
   expect_same_bits("--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2");
 }
