@@ -41,17 +41,14 @@ GemmPieces::GemmPieces(int64_t k, int pair)
 
 namespace {
 
-int64_t pieces_of(int64_t n, int64_t size) {
-  return std::max<int64_t>(1, (n + size - 1) / size);
-}
-
 struct Cut {
   int64_t rows, columns;
 };
 
-/// Every tile packs its columns of B, and its rows of A where they are stored transposed; else it reads them
-/// where they lie, which costs about a quarter. Of the cuts that keep all threads busy the one is taken that
-/// packs least. An element's bits don't depend on the cut, so it may look at the number of threads.
+/// Every tile packs its columns of B, and copies its rows of A where they can't be read where they lie
+/// (copies_a), which costs about four times as much as to read them. Of the cuts that keep all threads busy the
+/// one is taken that packs least. An element's bits don't depend on the cut, so it may look at the number of
+/// threads. For products that gemm_in_rounds() leaves.
 Cut cut_of(const Gemm& op, int threads) {
   const int64_t most_rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded / gemm_max_columns;
   constexpr int64_t row_unit = 42, column_unit = 32;  // multiples of the micro-kernels' sides

@@ -10,10 +10,6 @@ namespace triax::cpu {
 
 namespace {
 
-int64_t pieces_of(int64_t n, int64_t size) {
-  return (n + size - 1) / size;
-}
-
 /// Memory for the panels of two rounds, of the rank's thread and for its life: 4.5 MiB, in the shared cache.
 constexpr int64_t round_units = gemm_max_depth * 1536;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/bf16.h"
@@ -11,6 +12,11 @@ namespace triax::cpu {
 struct GemmTile {
   int64_t row, rows, column, columns;
 };
+
+/// How many pieces of `size` cover n; at least 1.
+inline int64_t pieces_of(int64_t n, int64_t size) {
+  return std::max<int64_t>(1, (n + size - 1) / size);
+}
 
 /// K is summed in pieces of equal depth, by a rule of K alone: the cuts are part of the result's bits.
 struct GemmPieces {
