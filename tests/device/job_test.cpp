@@ -1,4 +1,4 @@
-// Whole jobs with training.device: cuda, without a GPU. On the foreign device (tests/foreign_device), which
+// Whole jobs with training.device: cuda, without a GPU. On the foreign device (tests/device/foreign), which
 // computes with the CPU's kernels in memory that the host can't touch, everything has the CPU's bits, so that
 // whatever differs, or dies, is what the engine did with the device. On the emulated CUDA library
 // (tests/emulated_cuda) the GPU's own kernels compute, within the bounds of two implementations.
