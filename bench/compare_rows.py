@@ -347,10 +347,10 @@ def start(bench):
 
 
 def llmc(bench):
-    lines = []
-    for name, steps, elsewhere, target in (("llmc", 1, 48, 8), ("llmc-64", 2, 58, 6.5)):
-        lines += against_llmc(bench, name, steps, target) if bench.llmc_checkout else [beside_llmc(bench, name, elsewhere, target)]
-    return lines
+    cases = (("llmc", 1, 48, 8), ("llmc-64", 2, 58, 6.5))
+    if bench.llmc_checkout:
+        return [against_llmc(bench, name, steps, target) for name, steps, _, target in cases]
+    return [beside_llmc(bench, name, elsewhere, target) for name, _, elsewhere, target in cases]
 
 
 def against_llmc(bench, name, steps, target):
@@ -362,8 +362,8 @@ def against_llmc(bench, name, steps, target):
         seconds = rounds([ours, theirs], steps, bench.count)
         apart = same_losses(name, theirs, ours)
     mine, other = (tokens / statistics.median(seconds[one]) for one in ("Triax", "llm.c"))
-    return [line(f"{name}: Triax / llm.c, tokens/s", ratios(seconds["llm.c"], seconds["Triax"]), target,
-                 f"{mine:.0f} and {other:.0f} tokens/s; losses within {apart:.1g}")]
+    return line(f"{name}: Triax / llm.c, tokens/s", ratios(seconds["llm.c"], seconds["Triax"]), target,
+                f"{mine:.0f} and {other:.0f} tokens/s; losses within {apart:.1g}")
 
 
 def beside_llmc(bench, name, elsewhere, target):

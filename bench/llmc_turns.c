@@ -1,11 +1,12 @@
-// Training steps of llm.c's CPU trainer: its counterpart of `triax bench step JOB.yaml --turns`, which bench/compare.py
-// compiles against the user's checkout of llm.c and runs. As llm.c's own test does, it takes the trainer without its
-// main(), which has batch, sequence and files written into it.
+// Training steps of llm.c's CPU trainer: its counterpart of `triax bench step JOB.yaml --turns`, which
+// bench/compare.py compiles against the user's checkout of llm.c and runs. As llm.c's own test does, it takes
+// the trainer without its main(), which has batch, sequence and files written into it.
 //
 //     llmc_turns WEIGHTS TOKENS BATCH SEQUENCE LR BETA1 BETA2 EPS
 //
-// WEIGHTS is a checkpoint of llm.c's (bench/llmc_trainer.py), TOKENS int32 [BATCH, SEQUENCE + 1]. Reads a number of steps from
-// each line of the standard input and answers with a line {"seconds": [..], "losses": [..]}.
+// WEIGHTS is a checkpoint of llm.c's (bench/llmc_trainer.py), TOKENS int32 [BATCH, SEQUENCE + 1]. Reads a
+// number of steps from each line of the standard input and answers with a line {"seconds": [..], "losses":
+// [..]}.
 #define TESTING
 #include "train_gpt2.c"
 
