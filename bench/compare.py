@@ -76,8 +76,11 @@ def main():
             continue
         begin = time.time()
         lines = ROWS[row](bench)
-        record = {"row": row, "date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(),
-                  "command": f"bench/compare.py {row} --rounds {arguments.rounds}", "seconds": round(time.time() - begin), "lines": lines}
+        command = f"bench/compare.py {row} --rounds {arguments.rounds}"
+        if row == "llmc" and arguments.llmc:
+            command += " --llmc FOLDER"
+        record = {"row": row, "date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(), "command": command,
+                  "seconds": round(time.time() - begin), "lines": lines}
         (results / f"{row}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(table([record]), flush=True)
 
