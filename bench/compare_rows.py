@@ -348,22 +348,25 @@ def start(bench):
 
 def llmc(bench):
     cases = (("llmc", 1, 48, 8), ("llmc-64", 2, 58, 6.5))
-    if bench.llmc_checkout:
-        return [against_llmc(bench, name, steps, target) for name, steps, _, target in cases]
-    return [beside_llmc(bench, name, elsewhere, target) for name, _, elsewhere, target in cases]
+    if not bench.llmc_checkout:
+        return [beside_llmc(bench, name, elsewhere, target) for name, _, elsewhere, target in cases]
+    return [one for name, steps, _, target in cases for one in against_llmc(bench, name, steps, target)]
 
 
 def against_llmc(bench, name, steps, target):
     """Triax's tokens/s over those of llm.c's CPU trainer."""
-    tokens = bench.plan(name)["tokens_per_step"]
+    plan = bench.plan(name)
     with bench.ours("Triax", name) as ours, bench.llmc(name) as theirs:
         same_threads(name, [ours, theirs])
         bench.warm_up([ours, theirs], 1)
-        seconds = rounds([ours, theirs], steps, bench.count)
+        seconds = rounds([ours, theirs], steps, bench.count, bench.measure_rates)
         apart = same_losses(name, theirs, ours)
-    mine, other = (tokens / statistics.median(seconds[one]) for one in ("Triax", "llm.c"))
-    return line(f"{name}: Triax / llm.c, tokens/s", ratios(seconds["llm.c"], seconds["Triax"]), target,
-                f"{mine:.0f} and {other:.0f} tokens/s; losses within {apart:.1g}")
+    mine, other = (statistics.median(seconds[one]) for one in ("Triax", "llm.c"))
+    floor = floor_seconds(bench, name, plan)
+    return [line(f"{name}: Triax / llm.c, tokens/s", ratios(seconds["llm.c"], seconds["Triax"]), target,
+                 f"{plan['tokens_per_step'] / mine:.0f} and {plan['tokens_per_step'] / other:.0f} tokens/s; "
+                 f"the floor / llm.c {other / floor:.2f}; losses within {apart:.1g}"),
+            line(f"{name}: share of the floor", Numbers([floor / s for s in seconds["Triax"]]), 0.9)]
 
 
 def beside_llmc(bench, name, elsewhere, target):
