@@ -347,7 +347,7 @@ def start(bench):
 
 
 def llmc(bench):
-    cases = (("llmc", 1, 48, 8), ("llmc-64", 2, 58, 6.5))
+    cases = (("llmc", 1, 48, 8), ("llmc-64", 4, 58, 6.5))
     if not bench.llmc_checkout:
         return [beside_llmc(bench, name, elsewhere, target) for name, _, elsewhere, target in cases]
     return [one for name, steps, _, target in cases for one in against_llmc(bench, name, steps, target)]
