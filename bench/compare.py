@@ -51,6 +51,7 @@ def main():
     parser.add_argument("--prepare", action="store_true", help="make what the rows need; of PyTorch's variants find the best")
     parser.add_argument("--torch", action="append", metavar="VARIANT",
                         help="of PyTorch this one (bench/compare_cases.py), instead of the best that --prepare found")
+    parser.add_argument("--llmc", metavar="FOLDER", help="a checkout of llm.c, which row llmc then compiles and compares with")
     parser.add_argument("--hold", action="store_true",
                         help="wait for a line of the standard input between the warm-up and the rounds of a row, for "
                              "whoever makes the machine quiet for the latter")
@@ -68,15 +69,18 @@ def main():
         _, _, after = rest.partition(END)
         PAGE.write_text(before + BEGIN + "\n\n" + table(stored) + "\n" + END + after)
         return
-    bench = Bench(arguments.triax, folder, arguments.rounds, arguments.hold, arguments.torch)
+    bench = Bench(arguments.triax, folder, arguments.rounds, arguments.hold, arguments.torch, arguments.llmc)
     for row in arguments.rows or ROWS:
         if arguments.prepare:
             bench.prepare(row)
             continue
         begin = time.time()
         lines = ROWS[row](bench)
-        record = {"row": row, "date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(),
-                  "command": f"bench/compare.py {row} --rounds {arguments.rounds}", "seconds": round(time.time() - begin), "lines": lines}
+        command = f"bench/compare.py {row} --rounds {arguments.rounds}"
+        if row == "llmc" and arguments.llmc:
+            command += " --llmc FOLDER"
+        record = {"row": row, "date": time.strftime("%Y-%m-%d"), "commit": commit(), "machine": machine(), "command": command,
+                  "seconds": round(time.time() - begin), "lines": lines}
         (results / f"{row}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(table([record]), flush=True)
 

@@ -27,9 +27,13 @@ LLAMA_160M = {"architecture": "llama", "vocab_size": 32000, "hidden_size": 768, 
 SMALL = {"architecture": "gpt2", "vocab_size": 256, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6,
          "intermediate_size": 1536, "max_position_embeddings": 256}
 
+# As llm.c's main() trains: no clipping, no decay.
+LLMC = {"optimizer": {"lr": 1.0e-4, "betas": [0.9, 0.999], "eps": 1.0e-8, "weight_decay": 0.0, "clip_grad_norm": 0.0}}
+
 JOBS = {
     "gpt2": _job(GPT2_124M, 4, 256),
-    "gpt2-64": _job(GPT2_124M, 4, 64),
+    "llmc": _job(GPT2_124M, 4, 256) | LLMC,
+    "llmc-64": _job(GPT2_124M, 4, 64) | LLMC,
     "gpt2-bf16": _job(GPT2_124M, 4, 256, "bf16"),
     "gpt2-8": _job(GPT2_124M, 8, 256),
     "llama": _job(LLAMA_160M, 1, 1024),

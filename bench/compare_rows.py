@@ -10,6 +10,7 @@ from pathlib import Path
 
 from compare_cases import JOBS, TORCH, TORCH_SETTINGS, demo_job
 from contest import Contestant, Numbers, Stopped, losses_apart, ratios, rounds
+from llmc_trainer import build_llmc, write_llmc_weights
 
 HERE = Path(__file__).resolve().parent
 # Relative difference of losses over the steps that both did; bf16 rounds differently on the two sides.
@@ -19,8 +20,9 @@ SAME_LOSS = {"fp32": 2e-5, "bf16": 1e-2}
 class Bench:
     """Inputs, programs and rates, under one folder."""
 
-    def __init__(self, triax, folder, count, hold=False, variants=None):
-        self.variants = variants
+    def __init__(self, triax, folder, count, hold=False, variants=None, llmc=None):
+        """`llmc`: a checkout of llm.c, if there is one."""
+        self.variants, self.llmc_checkout = variants, llmc
         self.triax, self.folder, self.count, self.hold = triax, Path(folder).resolve(), count, hold
         os.environ["COMPARE_LOGS"] = str(self.folder)
         # Inductor's cache: what --prepare has compiled is not compiled again.
@@ -92,6 +94,17 @@ class Bench:
         command = [sys.executable, HERE / "torch_step.py", self.job(name), "--tokens", self.tokens(name), "--weights",
                    self.weights(name), "--threads", str(cores()), *TORCH[precision][variant], *more]
         return Contestant(f"PyTorch {variant}", command, settings)
+
+    def llmc(self, name):
+        """llm.c's trainer on the weights and tokens of a job. Memory and threads as PyTorch has them at its best."""
+        program = build_llmc(self.llmc_checkout, self.folder / "llmc_turns")
+        job, weights = json.loads(self.job(name).read_text()), self.folder / "weights" / "gpt2_124M.bin"
+        write_llmc_weights(self.weights(name), job["model"], weights)
+        training, optimizer = job["training"], job["optimizer"]
+        numbers = [training["global_batch_size"], training["sequence_length"], optimizer["lr"], *optimizer["betas"],
+                   optimizer["eps"]]
+        return Contestant("llm.c", [program, weights, self.tokens(name), *map(str, numbers)],
+                          TORCH_SETTINGS | {"OMP_NUM_THREADS": str(cores())})
 
     def plan(self, name, changes=None):
         said = subprocess.run([self.triax, "plan", self.job(name, changes), "--ranks", "1", "--json"], check=True,
@@ -188,6 +201,19 @@ def against_roofs(name, plan, seconds, rates):
              f"of the highest rate of any single product {statistics.median(speeds) / best:.2f}")]
 
 
+def same_threads(name, contestants):
+    if len({one.ready["threads"] for one in contestants}) > 1:
+        raise Stopped(f"{name}: the programs have different numbers of threads")
+
+
+def same_losses(name, one, other, precision="fp32"):
+    """How far their losses are apart, which is no more than rounding."""
+    apart = losses_apart(one, other)
+    if apart > SAME_LOSS[precision]:
+        raise Stopped(f"{name}: losses of {one.name} differ from {other.name}'s by {apart:.2g}: not the same computation")
+    return apart
+
+
 def against_torch(bench, name, steps, target, others=()):
     """Triax's tokens/s over PyTorch's. `others`: more of ours, [(label, job)]. Returns (lines, seconds by name)."""
     precision = JOBS[name]["training"]["precision"]
@@ -197,15 +223,12 @@ def against_torch(bench, name, steps, target, others=()):
     try:
         contestants += [bench.ours("Triax", name)] + [bench.torch(v, name) for v in variants]
         contestants += [bench.ours(label, job) for label, job in others]
-        if len({one.ready["threads"] for one in contestants}) > 1:
-            raise Stopped(f"{name}: the programs have different numbers of threads")
+        same_threads(name, contestants)
         bench.warm_up(contestants, 1)
         seconds = rounds(contestants, steps, bench.count, lambda: rates.append(bench.measure_rates()))
         ours, lines = contestants[0], []
         for one in contestants[1 : 1 + len(variants)]:
-            apart = losses_apart(one, ours)
-            if apart > SAME_LOSS[precision]:
-                raise Stopped(f"{name}: losses of {one.name} differ from Triax's by {apart:.2g}: not the same computation")
+            apart = same_losses(name, one, ours, precision)
             rate = plan["tokens_per_step"] / statistics.median(seconds[one.name])
             lines.append(line(f"{name}: Triax / {one.name}, tokens/s", ratios(seconds[one.name], seconds["Triax"]), target,
                               f"{rate:.0f} tokens/s there; losses within {apart:.1g}"))
@@ -272,9 +295,7 @@ def one_against_many(bench, name, steps, grids, one_rank=None):
         bench.warm_up(contestants, 1)
         seconds = rounds(contestants, steps, bench.count)
         for one in contestants[1:]:
-            apart = losses_apart(one, contestants[0])
-            if apart > SAME_LOSS["fp32"]:
-                raise Stopped(f"{name}: losses of {one.name} differ from one rank's by {apart:.2g}")
+            same_losses(name, one, contestants[0])
     finally:
         for one in contestants:
             one.close()
@@ -332,16 +353,36 @@ def start(bench):
 
 
 def llmc(bench):
-    """llm.c's source is not here: numbers of another machine (docs/performance.md), which are no comparison."""
-    lines = []
-    for name, steps, theirs, target in (("gpt2", 2, 48, 8), ("gpt2-64", 4, 58, 6.5)):
-        plan = bench.plan(name)
-        with bench.ours("Triax", name) as one:
-            one.turn(2)
-            rates = Numbers([plan["tokens_per_step"] / s for s in one.turn(steps * bench.count)])
-        lines.append({"case": f"{name}: Triax here, tokens/s; llm.c elsewhere {theirs}", "value": rates.text("{:.0f}"),
-                      "target": f"{target:g} times", "note": f"{rates.median / theirs:.1f} times, across two machines: no proof"})
-    return lines
+    cases = (("llmc", 1, 48, 8), ("llmc-64", 4, 58, 6.5))
+    if not bench.llmc_checkout:
+        return [beside_llmc(bench, name, elsewhere, target) for name, _, elsewhere, target in cases]
+    return [one for name, steps, _, target in cases for one in against_llmc(bench, name, steps, target)]
+
+
+def against_llmc(bench, name, steps, target):
+    """Triax's tokens/s over those of llm.c's CPU trainer."""
+    plan = bench.plan(name)
+    with bench.ours("Triax", name) as ours, bench.llmc(name) as theirs:
+        same_threads(name, [ours, theirs])
+        bench.warm_up([ours, theirs], 1)
+        seconds = rounds([ours, theirs], steps, bench.count, bench.measure_rates)
+        apart = same_losses(name, theirs, ours)
+    mine, other = (statistics.median(seconds[one]) for one in ("Triax", "llm.c"))
+    floor = floor_seconds(bench, name, plan)
+    return [line(f"{name}: Triax / llm.c, tokens/s", ratios(seconds["llm.c"], seconds["Triax"]), target,
+                 f"{plan['tokens_per_step'] / mine:.0f} and {plan['tokens_per_step'] / other:.0f} tokens/s; "
+                 f"the floor / llm.c {other / floor:.2f}; losses within {apart:.1g}"),
+            line(f"{name}: share of the floor", Numbers([floor / s for s in seconds["Triax"]]), 0.9)]
+
+
+def beside_llmc(bench, name, elsewhere, target):
+    """Without llm.c's source: numbers of another machine (docs/performance.md), which are no comparison."""
+    plan = bench.plan(name)
+    with bench.ours("Triax", name) as one:
+        one.turn(2)
+        rates = Numbers([plan["tokens_per_step"] / s for s in one.turn(2 * bench.count)])
+    return {"case": f"{name}: Triax here, tokens/s; llm.c elsewhere {elsewhere}", "value": rates.text("{:.0f}"),
+            "target": f"{target:g} times", "note": f"{rates.median / elsewhere:.1f} times, across two machines: no proof"}
 
 
 JOB_OF_ROW = {"gpt2": "gpt2", "gpt2-bf16": "gpt2-bf16", "llama": "llama", "small": "small"}
