@@ -171,6 +171,8 @@ struct CommOptions {
   /// debug.check_collectives: compare operation, dtype, size and reduction or root across the group before
   /// each collective and report a difference by rank and place. The threads backend always does.
   bool check_order = false;
+  /// Processes that share a host exchange through memory that they share, not by messages of MPI.
+  bool host_memory = true;
 };
 
 /// One rank, alone.
