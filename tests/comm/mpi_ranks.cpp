@@ -36,8 +36,8 @@ void long_messages(Communicator& world) {
   constexpr int64_t count = 5'000'001;  // 20 MB
   const int next = (world.rank() + 1) % world.size(), last = (world.rank() + world.size() - 1) % world.size();
   if (next == world.rank()) return;
-  const std::vector<int32_t> out = exercise::inputs<int32_t>(9, world.rank(), count);
-  const std::vector<int32_t> back = exercise::inputs<int32_t>(8, world.rank(), count);
+  std::vector<int32_t> out = exercise::inputs<int32_t>(9, world.rank(), count);
+  std::vector<int32_t> back = exercise::inputs<int32_t>(8, world.rank(), count);
   std::vector<int32_t> in(out.size()), other(out.size());
   Pending sent = world.send(exercise::view(out), next), sent_back = world.send(exercise::view(back), last);
   exercise::all_reduce<float>(world, 100000, ReduceOp::sum, true, 5);
