@@ -58,7 +58,8 @@ Board::Board(MPI_Comm host) {
   CPU_ZERO(&cores);
   for (const Slot* slot : slots_)
     if (slot) CPU_OR(&cores, &cores, &slot->cores);
-  crowded_ = local_size > CPU_COUNT(&cores);
+  const int count = CPU_COUNT(&cores);  // 0 on machines with more than fit the set
+  crowded_ = count > 0 && local_size > count;
 }
 
 void Board::free() {

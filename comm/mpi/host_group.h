@@ -19,8 +19,8 @@ namespace triax {
 ///
 /// Messages go through a queue of pieces for each pair of ranks and direction, in the order of their starts.
 ///
-/// The memory, as far as it is touched: two areas of area_bytes() for each rank, and for each pair of ranks
-/// that exchange messages, in each direction, at most 4 MiB.
+/// The memory, as far as it is touched: two areas of area_bytes(), at most 1 MiB each, for each rank, and at
+/// most 4 MiB for each pair of ranks that exchange messages, in each direction.
 class HostGroup {
  public:
   /// Collective over `comm`, whose ranks are `world_ranks`. Null for all when they are not on one host, are
