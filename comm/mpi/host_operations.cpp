@@ -31,9 +31,9 @@ class Collective : public Operation {
   const char* area(int rank) { return shared().area(rank); }
   int64_t area_bytes() { return static_cast<int64_t>(shared().area_bytes()); }
   int64_t width() const { return static_cast<int64_t>(size_of(call().dtype)); }
-  /// Phases for `bytes` that go `each` at a time.
-  static int64_t phases_of(int64_t bytes, int64_t each) {
-    return std::max<int64_t>((bytes + each - 1) / each, 1);
+  /// Phases for `count` of anything that go `each` at a time.
+  static int64_t phases_of(int64_t count, int64_t each) {
+    return std::max<int64_t>((count + each - 1) / each, 1);
   }
 
  private:
@@ -76,9 +76,7 @@ class AllReduce final : public Collective {
   static constexpr int64_t small_work = 512 * 1024;
 
   // In a group of more a segment takes two phases: each adds its part, and then gives the sum.
-  int64_t phases() const override {
-    return std::max<int64_t>((call().count + segment_ - 1) / segment_, 1) * (alone_ ? 1 : 2);
-  }
+  int64_t phases() const override { return phases_of(call().count, segment_) * (alone_ ? 1 : 2); }
   Range segment(int64_t s) const { return {s * segment_, std::min(segment_, call().count - s * segment_)}; }
   Range part(int64_t s, int r) const {
     const Range all = segment(s);
@@ -127,7 +125,7 @@ class ReduceScatter final : public Collective {
         segment_(area_bytes() / width() / (size() - 1)) {}
 
  private:
-  int64_t phases() const override { return std::max<int64_t>((part_ + segment_ - 1) / segment_, 1); }
+  int64_t phases() const override { return phases_of(part_, segment_); }
   Range segment(int64_t s) const { return {s * segment_, std::min(segment_, part_ - s * segment_)}; }
   // An area has a piece of every part but the giver's own.
   int64_t place(int part, int giver, const Range& range) const {
