@@ -172,14 +172,14 @@ def line(case, numbers, target=None, note="", form="{:.2f}"):
 
 
 def floor_seconds(name, plan, rates):
-    """The least time of a step: its multiplications at the machine's rate (of attention the causal half;
-    model FLOPs count a table that is only looked up, too), and what AdamW
-    reads and writes of weights, gradients and moments at the rate of the triad (28 bytes a parameter; in bf16 30)."""
-    job = JOBS[name]
-    precision = job["training"]["precision"]
-    attention = 6 * job["model"]["num_hidden_layers"] * job["model"]["hidden_size"] * job["training"]["sequence_length"]
-    model = job["model"]
-    looked_up = 0 if model.get("tie_word_embeddings", model["architecture"] == "gpt2") else 6 * model["vocab_size"] * model["hidden_size"]
+    """The least time of a step: its multiplications at the machine's rate (of attention the causal half; without a table
+    that is only looked up, which model FLOPs count, too), and what AdamW reads and writes of weights, gradients and
+    moments at the rate of the triad (28 bytes a parameter; in bf16 30)."""
+    model, training = JOBS[name]["model"], JOBS[name]["training"]
+    precision = training["precision"]
+    attention = 6 * model["num_hidden_layers"] * model["hidden_size"] * training["sequence_length"]
+    tied = model["architecture"] == "gpt2"
+    looked_up = 0 if tied else 6 * model["vocab_size"] * model["hidden_size"]
     flops = (plan["flops_per_token"] - attention - looked_up) * plan["tokens_per_step"]
     bytes_moved = plan["parameters"] * (30 if precision == "bf16" else 28)
     return flops / rates[f"held_{precision}"] + bytes_moved / rates["triad"]

@@ -169,8 +169,10 @@ struct CommOptions {
   /// Of one wait, told by the rank that waits; `no_timeout` where a Watchdog looks after that.
   std::chrono::milliseconds timeout{600000};
   /// debug.check_collectives: compare operation, dtype, size and reduction or root across the group before
-  /// each collective and report a difference by rank and place. The threads backend always does.
+  /// each collective and report a difference by rank and place. Ranks of one host always do.
   bool check_order = false;
+  /// Processes that share a host exchange through memory that they share, not by messages of MPI.
+  bool host_memory = true;
 };
 
 /// One rank, alone.

@@ -97,4 +97,14 @@ void reduce_piece(DType dtype, ReduceOp op, const void* const* inputs, int n, in
   }
 }
 
+void reduce_buffers(DType dtype, ReduceOp op, const char* const* inputs, int n, int64_t count, char* result) {
+  const int64_t width = static_cast<int64_t>(size_of(dtype));
+  std::vector<const void*> piece(static_cast<size_t>(n));
+  for (int64_t begin = 0; begin < count; begin += reduce_piece_elements) {
+    for (int r = 0; r < n; ++r) piece[r] = inputs[r] + begin * width;
+    reduce_piece(dtype, op, piece.data(), n, std::min(reduce_piece_elements, count - begin),
+                 result + begin * width);
+  }
+}
+
 }  // namespace triax

@@ -23,4 +23,7 @@ inline int64_t part_begin(int64_t length, int parts, int index) {
 /// them have been read.
 void reduce_piece(DType dtype, ReduceOp op, const void* const* inputs, int n, int64_t count, void* result);
 
+/// The same for any count, piece by piece.
+void reduce_buffers(DType dtype, ReduceOp op, const char* const* inputs, int n, int64_t count, char* result);
+
 }  // namespace triax

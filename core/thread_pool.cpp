@@ -1,12 +1,9 @@
 #include "core/thread_pool.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <climits>
+
+#include "core/futex.h"
 
 namespace triax {
 
@@ -14,20 +11,7 @@ namespace {
 
 constexpr auto patience = std::chrono::microseconds(200);
 
-// The system's own calls: std::atomic's wait() and notify() keep count of who waits in a table of which every
-// library has one, and the pool of a device that a library made is also used by the program.
-template <class T>
-long futex(const std::atomic<T>& word, int operation, uint32_t value) {
-  static_assert(sizeof(word) == sizeof value);
-  return syscall(SYS_futex, &word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
-}
-
-template <class T>
-void wake_all(const std::atomic<T>& word) {
-  futex(word, FUTEX_WAKE, INT_MAX);
-}
-
-/// Returns when `value` is no longer `old`; whoever changes it must wake_all().
+/// Returns when `value` is no longer `old`; whoever changes it must futex_wake_all().
 template <class T>
 void wait_for_change(const std::atomic<T>& value, T old) {
   const auto end = std::chrono::steady_clock::now() + patience;
@@ -40,7 +24,7 @@ void wait_for_change(const std::atomic<T>& value, T old) {
     }
     std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < end);
-  while (value.load(std::memory_order_acquire) == old) futex(value, FUTEX_WAIT, static_cast<uint32_t>(old));
+  while (value.load(std::memory_order_acquire) == old) futex_wait(value, old, FutexScope::process);
 }
 
 }  // namespace
@@ -52,7 +36,7 @@ ThreadPool::ThreadPool(int size) {
 ThreadPool::~ThreadPool() {
   stop_ = true;
   ++job_;
-  wake_all(job_);
+  futex_wake_all(job_, FutexScope::process);
   for (auto& w : workers_) w.join();
 }
 
@@ -73,7 +57,7 @@ void ThreadPool::work() {
     wait_for_change(job_, seen);
     if (stop_) return;
     take_tasks();
-    if (active_.fetch_sub(1, std::memory_order_acq_rel) == 1) wake_all(active_);
+    if (active_.fetch_sub(1, std::memory_order_acq_rel) == 1) futex_wake_all(active_, FutexScope::process);
   }
 }
 
@@ -89,7 +73,7 @@ void ThreadPool::run(int64_t tasks, const std::function<void(int64_t)>& body) {
   next_.store(0, std::memory_order_relaxed);
   active_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   job_.fetch_add(1, std::memory_order_release);
-  wake_all(job_);
+  futex_wake_all(job_, FutexScope::process);
   take_tasks();
   for (int left; (left = active_.load(std::memory_order_acquire)) != 0;) wait_for_change(active_, left);
   body_ = nullptr;

@@ -1,14 +1,21 @@
 #include "comm/mpi/board.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
 
+#include "core/futex.h"
+
 namespace triax {
 
-/// Written by its rank alone. `version` is odd while that happens (a sequence lock).
+/// Written by its rank alone, but for the bell. `version` is odd while the call is written (a sequence lock).
 struct Board::Slot {
+  std::atomic<uint32_t> bell;    // counts
+  std::atomic<uint32_t> asleep;  // 1: who rings must wake it
+  cpu_set_t cores;               // where it may run
   std::atomic<uint32_t> version;
   std::atomic<uint32_t> done;
   uint64_t sequence;
@@ -30,6 +37,7 @@ Board::Board(MPI_Comm host) {
   }
   mine_ = new (memory) Slot{};
   mine_->process = own_process();
+  sched_getaffinity(0, sizeof mine_->cores, &mine_->cores);
   std::vector<int> local(static_cast<size_t>(local_size)), world(local.size());
   std::iota(local.begin(), local.end(), 0);
   MPI_Group host_group, world_group;
@@ -46,6 +54,12 @@ Board::Board(MPI_Comm host) {
     slots_[world[r]] = static_cast<Slot*>(slot);
   }
   MPI_Barrier(host);  // nobody reads a slot before it has been made
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (const Slot* slot : slots_)
+    if (slot) CPU_OR(&cores, &cores, &slot->cores);
+  const int count = CPU_COUNT(&cores);  // 0 on machines with more than fit the set
+  crowded_ = count > 0 && local_size > count;
 }
 
 void Board::free() {
@@ -70,6 +84,24 @@ void Board::started(const std::string& group, const CommCall& call) {
 
 void Board::finished(const CommCall& call) {
   if (mine_ && mine_->sequence == call.sequence && mine_->op == call.op) mine_->done = 1;
+}
+
+uint32_t Board::bell() const {
+  return mine_ ? mine_->bell.load() : 0;
+}
+
+void Board::ring(int world_rank) {
+  Slot* slot = slots_[world_rank];
+  if (!slot) return;
+  // Counted first: a rank that has not said yet that it sleeps finds the number changed and does not.
+  slot->bell.fetch_add(1);
+  if (slot->asleep.load()) futex_wake_all(slot->bell, FutexScope::machine);
+}
+
+void Board::sleep(uint32_t heard, std::chrono::nanoseconds longest) {
+  mine_->asleep.store(1);
+  futex_wait(mine_->bell, heard, FutexScope::machine, longest);
+  mine_->asleep.store(0);
 }
 
 std::string Board::process_words(int world_rank) const {

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 
 namespace triax {
 
-/// What each rank of this host started last, in memory that they share: a rank that waits in vain reads there
-/// where the missing ones are, without their help.
+/// What the ranks of this host know of each other through memory that they share. What each started last: a
+/// rank that waits in vain reads there where the missing ones are, without their help. And a bell for each:
+/// whoever does what another rank may wait for rings it, so that it can sleep meanwhile.
 class Board {
  public:
   /// Collective over the host's ranks. Without shared memory the board stays empty.
@@ -26,6 +28,18 @@ class Board {
   /// Who that rank is, and what the system says of it; empty for a rank of another host. From any thread,
   /// until free().
   std::string process_words(int world_rank) const;
+
+  /// Whether this is a rank of this host, which has a place on the board.
+  bool has(int world_rank) const { return mine_ && slots_[world_rank]; }
+  /// Ranks of this host outnumber the cores that they may run on.
+  bool crowded() const { return crowded_; }
+  /// How often this rank's bell has been rung.
+  uint32_t bell() const;
+  /// Wakes a rank of this host, or keeps it from going to sleep; what it waits for has been written before.
+  void ring(int world_rank);
+  /// Returns when the bell has been rung since it stood at `heard`, or after `longest`.
+  void sleep(uint32_t heard, std::chrono::nanoseconds longest);
+
   /// SIGKILLs the other ranks of this host, or only those that are stopped.
   void kill_others(bool all) const noexcept;
 
@@ -33,6 +47,7 @@ class Board {
   struct Slot;
   MPI_Win window_ = MPI_WIN_NULL;
   Slot* mine_ = nullptr;
+  bool crowded_ = false;
   std::vector<Slot*> slots_;  // by world rank; null for a rank of another host
 };
 

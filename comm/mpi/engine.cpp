@@ -12,17 +12,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How a waiting rank leaves the processor to its peers: at first it only yields, then it sleeps. A sleep ends
-// some 60 us late, which eight ranks on two cores pay in every message; yielding longer gains nothing more.
-void rest(Clock::duration waited) {
-  using namespace std::chrono_literals;
-  if (waited < 2ms)
-    sched_yield();
-  else if (waited < 100ms)
-    std::this_thread::sleep_for(50us);
-  else
-    std::this_thread::sleep_for(500us);
-}
+using namespace std::chrono_literals;
+
+// While a rank looks for what it waits for, it offers its core to others. Where every rank has a core, to be
+// woken takes longer (50 to 120 us) than most waits; where ranks share cores, whoever looks holds up the one
+// that it waits for.
+constexpr std::chrono::nanoseconds patience = 2ms;
+// A rank whose peers ring needs no limit; this one is for what can't happen.
+constexpr std::chrono::nanoseconds longest_sleep = 100ms;
 
 }  // namespace
 
@@ -41,6 +38,7 @@ MpiGroup::MpiGroup(std::shared_ptr<Engine> e, MPI_Comm c, std::string n)
             "MPI_Group_translate_ranks");
   MPI_Group_free(&mine);
   MPI_Group_free(&world);
+  if (engine->options().host_memory) host = HostGroup::make(comm, engine->board(), world_ranks);
 }
 
 MpiGroup::~MpiGroup() {
@@ -51,7 +49,7 @@ MpiGroup::~MpiGroup() {
 }
 
 bool Operation::advance() {
-  while (requests_.test()) {
+  while (ready()) {
     if (post(step_++)) continue;
     span_.end = Pending::Clock::now();
     return true;
@@ -100,6 +98,8 @@ void Engine::poll() {
 
 void Engine::wait(Operation& operation) {
   const auto start = Clock::now();
+  auto last_heard = start;
+  uint32_t heard = board_.bell();
   const auto is_active = [&] {
     return std::any_of(active_.begin(), active_.end(), [&](const auto& o) { return o.get() == &operation; });
   };
@@ -108,13 +108,35 @@ void Engine::wait(Operation& operation) {
       throw Error(ErrorKind::aborted, fmt::format("stopped because {}", cause_), operation.call().place);
     poll();
     if (!is_active()) return;
-    const auto waited = Clock::now() - start;
+    const auto now = Clock::now();
+    const auto waited = now - start;
     if (waited > options_.timeout) {
       const std::string text = report(operation);
       abandon(text);
       throw Error(ErrorKind::fault, text, operation.call().place);
     }
-    rest(waited);
+    rest(waited, now - last_heard, heard);
+    if (const uint32_t bell = board_.bell(); bell != heard) {
+      heard = bell;  // before poll() looks at what it was rung for
+      last_heard = now;
+    }
+  }
+}
+
+// How a waiting rank leaves the processor to its peers: at first it only yields, then it sleeps. `silent` is
+// the time since its bell was rung last, `heard` what that made it.
+void Engine::rest(std::chrono::nanoseconds waited, std::chrono::nanoseconds silent, uint32_t heard) {
+  const bool woken = std::all_of(active_.begin(), active_.end(), [](const auto& o) { return o->rings(); });
+  if (woken) {
+    if (!board_.crowded() && silent < patience)
+      sched_yield();
+    else
+      board_.sleep(heard, longest_sleep);
+  } else if (waited < patience) {
+    sched_yield();
+  } else {
+    // MPI has to be asked. A sleep ends some 60 us late.
+    std::this_thread::sleep_for(waited < 100ms ? 50us : 500us);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "comm/mpi/board.h"
+#include "comm/mpi/host_group.h"
 #include "comm/mpi/requests.h"
 
 namespace triax {
@@ -25,10 +26,11 @@ struct MpiGroup {
   std::string name;
   int rank = 0, size = 1;
   std::vector<int> world_ranks;
+  std::unique_ptr<HostGroup> host;  ///< null: all goes by messages of MPI
 };
 
-/// An operation under way: a number of steps, each of which posts messages when those of the step before are
-/// done.
+/// An operation under way: a number of steps, each of which can be done when what those before it have asked
+/// for has come.
 class Operation {
  public:
   Operation(std::shared_ptr<MpiGroup> g, const CommCall& c) : group_(std::move(g)), call_(c) {}
@@ -37,31 +39,49 @@ class Operation {
   bool advance();
   const CommCall& call() const { return call_; }
   MpiGroup& group() { return *group_; }
-  std::vector<int> peers() { return requests_.peers(); }
+  /// The ranks that the operation waits for now.
+  virtual std::vector<int> peers() = 0;
+  /// Whether those ring this rank's bell (Board) when what it waits for has come; otherwise it must look.
+  virtual bool rings() const = 0;
   /// From its making to when advance() saw its end.
   Pending::Span span() const { return span_; }
 
  protected:
-  /// Posts the messages of step `step` = 0, 1, ...; false when there was nothing left to do.
+  /// Whether the next step can be done.
+  virtual bool ready() = 0;
+  /// Does step `step` = 0, 1, ...; false when that was the last one.
   virtual bool post(int step) = 0;
   int rank() const { return group_->rank; }
   int size() const { return group_->size; }
-  /// A tag of this operation that no other one under way in the group uses: MPI keeps messages of equal tags
-  /// in order, but operations may advance in different orders on the two sides.
-  int tag(int kind) const { return 1 + 4 * static_cast<int>(call_.sequence % 8000) + kind; }
-  void send(const void* buffer, size_t bytes, int to, int tag) {
-    requests_.send(group_->comm, buffer, bytes, to, tag);
-  }
-  void recv(void* buffer, size_t bytes, int from, int tag) {
-    requests_.recv(group_->comm, buffer, bytes, from, tag);
-  }
 
  private:
   std::shared_ptr<MpiGroup> group_;
   CommCall call_;
-  Requests requests_;
   int step_ = 0;
   Pending::Span span_{Pending::Clock::now(), {}};
+};
+
+/// One whose steps post messages of MPI; the next step follows when these are done.
+class MessageOperation : public Operation {
+ public:
+  using Operation::Operation;
+  std::vector<int> peers() override { return requests_.peers(); }
+  bool rings() const override { return false; }
+
+ protected:
+  bool ready() override { return requests_.test(); }
+  /// A tag of this operation that no other one under way in the group uses: MPI keeps messages of equal tags
+  /// in order, but operations may advance in different orders on the two sides.
+  int tag(int kind) const { return 1 + 4 * static_cast<int>(call().sequence % 8000) + kind; }
+  void send(const void* buffer, size_t bytes, int to, int tag) {
+    requests_.send(group().comm, buffer, bytes, to, tag);
+  }
+  void recv(void* buffer, size_t bytes, int from, int tag) {
+    requests_.recv(group().comm, buffer, bytes, from, tag);
+  }
+
+ private:
+  Requests requests_;
 };
 
 /// All operations of this process that are under way. Waiting for one advances all of them, so that ranks may
@@ -88,6 +108,7 @@ class Engine {
 
  private:
   void poll();
+  void rest(std::chrono::nanoseconds waited, std::chrono::nanoseconds silent, uint32_t heard);
   std::string report(Operation& operation);
 
   CommOptions options_;

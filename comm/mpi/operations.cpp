@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/mpi/host_operations.h"
+#include "comm/mpi/order_note.h"
 #include "comm/reduce.h"
 
 namespace triax {
@@ -14,18 +16,10 @@ constexpr int64_t staging_bytes = int64_t{4} << 20;
 
 enum Kind { gather_tag, spread_tag, order_tag, barrier_tag };
 
-/// What ranks compare before a collective when CommOptions::check_order is set.
-struct OrderNote {
-  uint64_t sequence;
-  int64_t count;
-  int32_t op, dtype, detail;
-  char text[160];  // the call in words
-};
-
 /// An operation of the whole group; its first step compares the ranks' calls when that is asked for.
-class Collective : public Operation {
+class Collective : public MessageOperation {
  public:
-  using Operation::Operation;
+  using MessageOperation::MessageOperation;
 
  protected:
   virtual bool post_work(int step) = 0;
@@ -37,39 +31,18 @@ class Collective : public Operation {
       exchange_notes();
       return true;
     }
-    if (step == 1) compare_notes();
+    if (step == 1)
+      check_same_calls(group().name, size(), [this](int r) -> const OrderNote& { return notes_[r]; });
     return post_work(step - 1);
   }
 
   void exchange_notes() {
     notes_.resize(static_cast<size_t>(size()));
-    OrderNote& mine = notes_[rank()];
-    mine = {call().sequence,
-            call().count,
-            static_cast<int32_t>(call().op),
-            static_cast<int32_t>(call().dtype),
-            call().detail,
-            {}};
-    const std::string text = describe(call());
-    std::memcpy(mine.text, text.data(), std::min(text.size(), sizeof mine.text - 1));
+    notes_[rank()] = note_of(call());
     for (int i = 1; i < size(); ++i) {
       const int peer = (rank() + i) % size();
       recv(&notes_[peer], sizeof(OrderNote), peer, tag(order_tag));
-      send(&mine, sizeof(OrderNote), peer, tag(order_tag));
-    }
-  }
-
-  void compare_notes() const {
-    // All ranks name the same pair: rank 0 and the first that differs from it.
-    const OrderNote& a = notes_[0];
-    for (int r = 1; r < size(); ++r) {
-      const OrderNote& b = notes_[r];
-      check(a.sequence == b.sequence && a.count == b.count && a.op == b.op && a.dtype == b.dtype &&
-                a.detail == b.detail,
-            "the ranks of group '{}' differ: rank 0 called {}, but rank {} called {}. All members must call "
-            "the "
-            "same operations with the same dtype, size and reduction or root in the same order",
-            const_cast<Collective*>(this)->group().name, a.text, r, b.text);
+      send(&notes_[rank()], sizeof(OrderNote), peer, tag(order_tag));
     }
   }
 
@@ -102,13 +75,9 @@ class Reduction : public Collective {
 
   /// result = sum or maximum over ranks of what gather(count) brought and of `mine`.
   void reduce(const char* mine, int64_t count, char* result) {
-    std::vector<const void*> inputs(static_cast<size_t>(size()));
-    for (int64_t begin = 0; begin < count; begin += reduce_piece_elements) {
-      for (int r = 0; r < size(); ++r)
-        inputs[r] = (r == rank() ? mine : staging_.data() + r * count * width_) + begin * width_;
-      reduce_piece(call().dtype, static_cast<ReduceOp>(call().detail), inputs.data(), size(),
-                   std::min(reduce_piece_elements, count - begin), result + begin * width_);
-    }
+    std::vector<const char*> inputs(static_cast<size_t>(size()));
+    for (int r = 0; r < size(); ++r) inputs[r] = r == rank() ? mine : staging_.data() + r * count * width_;
+    reduce_buffers(call().dtype, static_cast<ReduceOp>(call().detail), inputs.data(), size(), count, result);
   }
 
   const char* in_;
@@ -253,10 +222,10 @@ class Barrier final : public Collective {
   }
 };
 
-class PointToPoint final : public Operation {
+class PointToPoint final : public MessageOperation {
  public:
   PointToPoint(std::shared_ptr<MpiGroup> g, const CommCall& c, const Tensor& buffer)
-      : Operation(std::move(g), c), buffer_(buffer) {}
+      : MessageOperation(std::move(g), c), buffer_(buffer) {}
 
  private:
   static constexpr int message_tag = 0;  // one tag: the order of sends is the order of messages
@@ -275,27 +244,34 @@ class PointToPoint final : public Operation {
 
 std::shared_ptr<Operation> make_all_reduce(std::shared_ptr<MpiGroup> g, const CommCall& call,
                                            const Tensor& in, const Tensor& out) {
+  if (g->host) return host::make_all_reduce(std::move(g), call, in, out);
   return std::make_shared<AllReduce>(std::move(g), call, in, out);
 }
 std::shared_ptr<Operation> make_all_gather(std::shared_ptr<MpiGroup> g, const CommCall& call,
                                            const Tensor& in, const Tensor& out) {
+  if (g->host) return host::make_all_gather(std::move(g), call, in, out);
   return std::make_shared<AllGather>(std::move(g), call, in, out);
 }
 std::shared_ptr<Operation> make_reduce_scatter(std::shared_ptr<MpiGroup> g, const CommCall& call,
                                                const Tensor& in, const Tensor& out) {
+  if (g->host) return host::make_reduce_scatter(std::move(g), call, in, out);
   return std::make_shared<ReduceScatter>(std::move(g), call, in, out);
 }
 std::shared_ptr<Operation> make_broadcast(std::shared_ptr<MpiGroup> g, const CommCall& call,
                                           const Tensor& inout) {
+  if (g->host) return host::make_broadcast(std::move(g), call, inout);
   return std::make_shared<Broadcast>(std::move(g), call, inout);
 }
 std::shared_ptr<Operation> make_send(std::shared_ptr<MpiGroup> g, const CommCall& call, const Tensor& in) {
+  if (g->host && g->host->carries_messages()) return host::make_send(std::move(g), call, in);
   return std::make_shared<PointToPoint>(std::move(g), call, in);
 }
 std::shared_ptr<Operation> make_recv(std::shared_ptr<MpiGroup> g, const CommCall& call, const Tensor& out) {
+  if (g->host && g->host->carries_messages()) return host::make_recv(std::move(g), call, out);
   return std::make_shared<PointToPoint>(std::move(g), call, out);
 }
 std::shared_ptr<Operation> make_barrier(std::shared_ptr<MpiGroup> g, const CommCall& call) {
+  if (g->host) return host::make_barrier(std::move(g), call);
   return std::make_shared<Barrier>(std::move(g), call);
 }
 

@@ -129,7 +129,9 @@ int main() {
   std::unique_ptr<MpiWorld> mpi;
   try {
     check(started_by_mpi(&rank, &size), "start this program by mpirun -n 6 or 8");
-    mpi = make_mpi_world({});
+    CommOptions options;
+    options.host_memory = false;  // all bytes by messages, as between hosts
+    mpi = make_mpi_world(options);
     const auto world = mpi->communicator();
     for (const RunConfig& config : test::jobs_of(size)) test::compare(*world, config);
   } catch (const std::exception& error) {
