@@ -82,8 +82,8 @@ void expect_memory_as_planned(const std::string& precision, int tensor, int pipe
     EXPECT_EQ(fused, of_kernels);
 }
 
-// PyTorch's numbers of one model: in fp32 within DESIGN section 7, in bf16 each parameter's gradient at most
-// 1.5 times as far from float64 as PyTorch's bf16.
+// PyTorch's numbers of one model: in fp32 within DESIGN section 7, in bf16 each parameter's gradient about
+// as far from float64 as PyTorch's bf16.
 void expect_pytorch(const std::string& name, int64_t steps) {
   Golden golden = read_golden(name);
   golden.config.training.device = "cuda";

@@ -83,7 +83,6 @@ TEST(GoldenBf16, ErrsNoMoreThanPyTorch) {
     std::string worst;
     EXPECT_LT(gradient_error(ours, truth, &worst), factor * theirs("worst_gradient"))
         << name << ": " << worst;
-    expect_gradients_as_near_as_pytorch(name, golden, record.first_gradients);
     our_losses += std::pow(loss_error(golden, record), 2);
     their_losses += std::pow(theirs("loss"), 2);
   }
