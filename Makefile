@@ -17,6 +17,7 @@ deb:        ## Debian packages triax and libtriax-dev in build/
 	@scripts/make_deb
 
 bundle: build ## dist/triax-<version>-linux-x86_64.tar.gz, for machines where nothing can be installed
+	@scripts/build test_device test_kernels_cuda || echo "bundle: without the tests of a GPU" >&2
 	@scripts/make_bundle
 
 demo: build ## train a small GPT on a 2 x 2 x 2 grid, stop, resume on another, look at the result

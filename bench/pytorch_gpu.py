@@ -6,11 +6,15 @@ fused AdamW, bf16 autocast over fp32 weights, random tokens.
     bench/pytorch_gpu.py --sizes 124m --micro-batches 8,16
     bench/pytorch_gpu.py --device cpu --sizes tiny --no-compile --sequence 64   a rehearsal
 
-Prints a line per size: tokens/s, model FLOP/s (6 N + 12 L H S per token, N counting tied embeddings once and positions
-not, as metrics.jsonl does), their share of the card's measured bf16 product rate, and peak memory. The last line is JSON.
+Prints a line for each micro-batch that is tried: tokens/s and, in bytes, the most memory that PyTorch has allocated, how
+much of it is beyond weights, gradients and moments, the same when gradients are accumulated over micro-batches (they are
+there then while activations are), what its allocator has reserved, and what the GPU has less. Then a line per size, of its
+best: tokens/s, model FLOP/s (6 N + 12 L H S per token, N counting tied embeddings once and positions not, as metrics.jsonl
+does) and their share of the card's measured bf16 product rate. The last line is JSON.
 """
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -90,23 +94,38 @@ def product_rate(device):
     return 2 * n**3 / statistics.median(times[5:])
 
 
-def measure(size, micro_batch, args):
-    """Tokens/s and peak bytes of one micro-batch a step."""
+def bytes_of(tensors):
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def measure(size, micro_batch, compiled, args):
+    """One micro-batch a step: tokens/s, and bytes of the GPU's memory. `compiled`: eager | blocks | whole."""
     layers, hidden, heads = SIZES[size]
+    cuda = args.device == "cuda"
     torch.manual_seed(1)
-    if args.device == "cuda":
+    torch.compiler.reset()
+    gc.collect()
+    if cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+    taken_before = taken(args.device)
     model = GPT2(layers, hidden, heads, args.sequence).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    run = torch.compile(model) if args.compile else model
+    if compiled == "blocks":
+        for block in model.blocks:
+            block.compile(dynamic=False)
+    run = torch.compile(model, dynamic=False) if compiled == "whole" else model
     tokens = torch.randint(0, VOCABULARY, (micro_batch, args.sequence + 1), device=args.device)
     ids, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
-    def step():
+    def backward():
         with torch.autocast(args.device, dtype=torch.bfloat16):
             loss = run(ids, targets)
         loss.backward()
+        return loss.detach()
+
+    def step():
+        loss = backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -123,8 +142,66 @@ def measure(size, micro_batch, args):
         times.append(time.perf_counter() - begin)
     if not torch.isfinite(loss):
         raise RuntimeError("the loss is not finite")
-    peak = torch.cuda.max_memory_allocated() if args.device == "cuda" else 0
-    return micro_batch * args.sequence / statistics.median(times), peak
+    found = {"micro_batch": micro_batch, "compiled": compiled,
+             "tokens_per_second": micro_batch * args.sequence / statistics.median(times)}
+    # Weights, their gradients, the optimizer's moments.
+    states = 2 * bytes_of(model.parameters()) + bytes_of(
+        t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t) and t.numel() > 1)
+    found["state_bytes"] = states
+    if cuda:
+        found["allocated_bytes"] = torch.cuda.max_memory_allocated()
+        found["reserved_bytes"] = torch.cuda.max_memory_reserved()
+        found["beyond_bytes"] = found["allocated_bytes"] - states
+        found["taken_bytes"] = taken(args.device) - taken_before
+        # The gradients of a first micro-batch are there while the next one's activations are.
+        backward()
+        torch.cuda.reset_peak_memory_stats()
+        backward()
+        found["beyond_bytes_accumulating"] = torch.cuda.max_memory_allocated() - states
+    return found
+
+
+def taken(device):
+    """Bytes of the GPU's memory that are in use, by whomever."""
+    if device != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def measure_size(size, rate, args):
+    """The best of a size. What is tried is compiled block by block, in seconds; the best micro-batch as a whole, too."""
+    tried, best = [], None
+
+    def attempt(micro_batch, compiled):
+        try:
+            found = measure(size, micro_batch, compiled, args)
+        except torch.cuda.OutOfMemoryError:
+            return None
+        found["size"] = size
+        found["flops"] = found["tokens_per_second"] * flops_per_token(size, args.sequence)
+        found["share"] = found["flops"] / rate
+        tried.append(found)
+        line = f"  {size} micro-batch {micro_batch} {compiled}: {found['tokens_per_second']:.0f} tokens/s"
+        if "allocated_bytes" in found:
+            line += (f", allocated {found['allocated_bytes']} beyond {found['beyond_bytes']} accumulating "
+                     f"{found['beyond_bytes_accumulating']} reserved {found['reserved_bytes']} taken {found['taken_bytes']}")
+        print(line, flush=True)
+        return found
+
+    def better(found):
+        return found if best is None or found["tokens_per_second"] > best["tokens_per_second"] else best
+
+    for micro_batch in map(int, args.micro_batches.split(",")):
+        found = attempt(micro_batch, "blocks" if args.compile else "eager")
+        if found is None:
+            break
+        best = better(found)
+    if best and args.compile:
+        whole = attempt(best["micro_batch"], "whole")
+        if whole:
+            best = better(whole)
+    return best, tried
 
 
 def flops_per_token(size, sequence):
@@ -148,28 +225,17 @@ def main():
     rate = product_rate(args.device)
     name = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
     print(f"PyTorch {torch.__version__} on {name}: bf16 products {rate / 1e12:.2f} TFLOP/s", flush=True)
-    results = []
+    results, all_tried = [], []
     for size in args.sizes.split(","):
-        best = None
-        for micro_batch in map(int, args.micro_batches.split(",")):
-            try:
-                tokens, peak = measure(size, micro_batch, args)
-            except torch.OutOfMemoryError:
-                break
-            finally:
-                torch.compiler.reset()
-            if best is None or tokens > best["tokens_per_second"]:
-                flops = tokens * flops_per_token(size, args.sequence)
-                best = {"size": size, "micro_batch": micro_batch, "tokens_per_second": tokens,
-                        "flops": flops, "share": flops / rate, "peak_bytes": peak}
+        best, tried = measure_size(size, rate, args)
+        all_tried += tried
         if best is None:
             print(f"{size}: no micro-batch fits", flush=True)
             continue
         results.append(best)
         print(f"{size:>6} micro-batch {best['micro_batch']:>3} {best['tokens_per_second']:>12.0f} tokens/s "
-              f"{best['flops'] / 1e12:>8.2f} TFLOP/s {100 * best['share']:>5.1f} % "
-              f"{best['peak_bytes'] / 2**30:>6.1f} GiB", flush=True)
-    print(json.dumps({"gemm_flops": rate, "results": results}))
+              f"{best['flops'] / 1e12:>8.2f} TFLOP/s {100 * best['share']:>5.1f} % compiled: {best['compiled']}", flush=True)
+    print(json.dumps({"gemm_flops": rate, "results": results, "tried": all_tried}))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "bench/device_rate.h"
 #include "bench/gemm_rate.h"
 #include "bench/profile.h"
 #include "bench/ranks.h"
+#include "bench/step_report.h"
+#include "checkpoint/agree.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "engine/job.h"
@@ -77,12 +82,13 @@ class Steps {
   Steps(const RunConfig& config, const StepOptions& options, Communicator& world)
       : world_(world),
         backend_(make_backend(config.training.device, options.threads, world.rank())),
+        taken_before_(taken()),
         timed_(*backend_.device),
         times_(options.profile && world.rank() == 0),
         mesh_(grid_of(config), world, mesh_needs(config), backend_.memory()),
+        plan_(plan_rank(config, world.rank(), backend_.kernels)),
         trainer_(config, mesh_, times_ ? timed_ : *backend_.device,
-                 times_ ? timed_kernels() : *backend_.kernels,
-                 plan_rank(config, world.rank()).scratch_bytes) {
+                 times_ ? timed_kernels() : *backend_.kernels, plan_.scratch_bytes) {
     trainer_.initialise();
     const std::vector<int32_t> batch = batch_of(config, options.tokens);
     trainer_.load_batch(batch.data() + mesh_.coordinate("dp") * trainer_.rows_per_step() *
@@ -113,12 +119,74 @@ class Steps {
     return timed;
   }
 
+  /// What the ranks' GPUs hold by now; on rank 0, nothing on a CPU. Collective.
+  std::optional<StepReport::Memory> memory() {
+    const auto use = backend_.device->memory_use();
+    if (!use) return std::nullopt;
+    size_t states = 0;
+    for (const MemoryLine& line : plan_.memory)
+      if (line.name == "weights" || line.name == "gradients" || line.name == "optimizer")
+        states += line.bytes;
+    world_.barrier();  // nobody gives his memory back before
+    std::optional<StepReport::Memory> chosen;
+    const auto key = [](const StepReport::Memory& m) {
+      return std::pair(std::max(m.planned, m.allocated) - std::min(m.planned, m.allocated), m.allocated);
+    };
+    const nlohmann::json mine{plan_.device_bytes(), use->most, states};
+    collect_bytes(world_, mine.dump(), 0, [&](int, const std::string& bytes) {
+      const auto of_rank = nlohmann::json::parse(bytes);
+      const StepReport::Memory m{of_rank[0], of_rank[1], of_rank[2], use->taken - taken_before_};
+      if (!chosen || key(*chosen) < key(m)) chosen = m;
+    });
+    return chosen;
+  }
+
+  /// Runs steps with the devices' clocks on: what a step's communication takes there, of all ranks, on rank
+  /// 0. Collective.
+  std::vector<StepReport::Communication> communication(int64_t steps, double& seconds) {
+    Recorder& recorder = world_.recorder();
+    const auto clock = backend_.device->make_clock();
+    recorder.set_device_clock(clock.get());
+    const Ledger before = recorder.ledger();
+    Timed timed = run(steps);
+    const auto taken = recorder.take_device_seconds();
+    recorder.set_device_clock(nullptr);
+    const Ledger sent = difference(recorder.ledger(), before);
+    std::sort(timed.seconds.begin(), timed.seconds.end());
+    seconds = timed.seconds[timed.seconds.size() / 2];
+    nlohmann::json mine = nlohmann::json::array();
+    for (const auto& [operation, s] : taken)
+      mine.push_back(
+          {operation.first, name_of(operation.second), s.calls, sent.at(operation).bytes, s.held, s.moving});
+    std::map<std::pair<std::string, std::string>, StepReport::Communication> sums;
+    collect_bytes(world_, mine.dump(), 0, [&](int, const std::string& bytes) {
+      for (const auto& line : nlohmann::json::parse(bytes)) {
+        auto& sum = sums[{line[0], line[1]}];
+        sum.group = line[0], sum.operation = line[1];
+        sum.calls += line[2].get<double>() / static_cast<double>(steps * world_.size());
+        sum.bytes += line[3].get<double>() / static_cast<double>(steps * world_.size());
+        sum.held += line[4].get<double>() / static_cast<double>(steps * world_.size());
+        sum.moving += line[5].get<double>() / static_cast<double>(steps);
+      }
+    });
+    std::vector<StepReport::Communication> list;
+    for (const auto& [key, sum] : sums) list.push_back(sum);
+    return list;
+  }
+
  private:
+  size_t taken() const {
+    const auto use = backend_.device->memory_use();
+    return use ? use->taken : 0;
+  }
+
   Communicator& world_;
   Backend backend_;
+  size_t taken_before_;  // before any rank has memory: all of them meet in the mesh
   TimedDevice timed_;
   bool times_;
   Mesh mesh_;
+  RankPlan plan_;
   Trainer trainer_;
   int64_t done_ = 0;
 };
@@ -137,20 +205,18 @@ void take_turns(std::istream& in, std::ostream& out, Communicator& world, Steps&
   }
 }
 
-void report(std::ostream& out, const RunConfig& config, std::vector<double> seconds, double gemm_before,
-            double gemm_after, const std::string& where) {
+StepReport report_of(const RunConfig& config, std::vector<double> seconds, double gemm_before,
+                     double gemm_after, const std::string& where) {
   std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
+  StepReport report;
+  report.seconds = std::move(seconds);
   const TrainingConfig& t = config.training;
-  const double tokens = static_cast<double>(t.global_batch_size * t.sequence_length);
-  const double rate = flops_per_token(config.model, t.sequence_length) * tokens / median;
-  fmt::print(out, "step seconds  median {:.4f}  min {:.4f}  max {:.4f}  ({} steps)\n", median,
-             seconds.front(), seconds.back(), seconds.size());
-  fmt::print(out, "tokens/s      {:.1f}\n", tokens / median);
-  fmt::print(out, "GFLOP/s       {:.1f}  (model FLOPs)\n", rate / 1e9);
-  fmt::print(out, "GEMM rate     {:.1f}  GFLOP/s before, {:.1f} after, on {}\n", gemm_before / 1e9,
-             gemm_after / 1e9, where);
-  fmt::print(out, "share         {:.1f} %\n", 100 * rate / std::max(gemm_before, gemm_after));
+  report.tokens_per_second = static_cast<double>(t.global_batch_size * t.sequence_length) / report.median();
+  report.flops = flops_per_token(config.model, t.sequence_length) * report.tokens_per_second;
+  report.gemm_before = gemm_before;
+  report.gemm_after = gemm_after;
+  report.where = where;
+  return report;
 }
 
 // The GEMM rate of the job's ranks on this host, or of its GPU in the job's precision, measured by one rank
@@ -177,7 +243,7 @@ void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, co
   const int threads = options.threads * ranks;
   run_bench_ranks(ranks, [&](Communicator& world) {
     const bool first = world.rank() == 0;
-    if (first && !options.turns)
+    if (first && !options.turns && !options.json)
       fmt::print(out, "{}: {:.1f} M parameters, sequence {}, global batch {}, {}, {} compute {} per rank\n",
                  config.name, static_cast<double>(parameter_count(config.model)) / 1e6,
                  config.training.sequence_length, config.training.global_batch_size,
@@ -191,9 +257,16 @@ void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, co
     steps.forget();
     const Steps::Timed timed = steps.run(options.steps);
     const double after = on_gpu(config) ? before : gemm_rate_of(config, world, threads);
+    StepReport report = report_of(config, timed.seconds, before, after,
+                                  on_gpu(config) ? "one GPU" : fmt::format("{} threads", threads));
+    report.memory = steps.memory();
+    if (on_gpu(config) && ranks > 1)
+      report.communication = steps.communication(std::min(options.steps, 5), report.clocked_seconds);
     if (!first) return;
-    report(out, config, timed.seconds, before, after,
-           on_gpu(config) ? "one GPU" : fmt::format("{} threads", threads));
+    if (options.json)
+      out << to_json(report).dump(2) << "\n";
+    else
+      print(out, report);
     if (!options.profile) return;
     // A rank with its threads has the roofs of its part of the machine.
     const double bandwidth = measured_triad_bandwidth(*make_cpu_device(threads), 1.0);

@@ -14,6 +14,7 @@ struct StepOptions {
   /// A file of int32 [global batch, sequence + 1], the batch of every step; empty: random.
   std::string tokens;
   bool turns = false;
+  bool json = false;     ///< what was found as JSON instead of text
   bool profile = false;  ///< also what each kernel of rank 0 took (print_profile())
 };
 
@@ -24,7 +25,8 @@ RunConfig gpt2_124m_job();
 /// threads of this process, or the processes that a launcher started, of which rank 0 writes.
 ///
 /// As it is: options.steps steps (after one that is not counted), then tokens/s, model GFLOP/s, and what
-/// share of the machine's GEMM rate (measured before and after, in the same run) that is.
+/// share of the machine's GEMM rate (measured before and after, in the same run) that is. On a GPU also its
+/// memory beside the plan, and with several ranks what their communication takes on its clock (StepReport).
 ///
 /// With options.turns, for whoever lets several programs take turns (bench/compare): writes a line
 /// {"ready": true, "threads": those of a rank}, then reads a number of steps from each line of `in`, trains

@@ -83,6 +83,35 @@ std::string Recorder::whereabouts() const {
   return text;
 }
 
+void Recorder::set_device_clock(DeviceClock* clock) {
+  clock_ = clock;
+  if (clock_) clock_->restart();
+  clocked_.clear();
+  marks_.clear();
+  device_seconds_.clear();
+  held_from_ = -1;
+}
+
+void Recorder::held_from(uint64_t ticket) {
+  if (clocked_.count(ticket) == 0) return;
+  held_ticket_ = ticket;
+  held_from_ = clock_->mark();
+}
+
+void Recorder::held_until_now() {
+  if (held_from_ >= 0)
+    marks_.push_back({clocked_.at(held_ticket_), std::exchange(held_from_, -1), clock_->mark(), false});
+}
+
+std::map<std::pair<std::string, CommOp>, Recorder::DeviceSeconds> Recorder::take_device_seconds() {
+  auto sums = std::exchange(device_seconds_, {});
+  for (const Marks& m : marks_)
+    (m.moving ? sums[m.operation].moving : sums[m.operation].held) += clock_->seconds(m.from, m.to);
+  marks_.clear();
+  if (clock_) clock_->restart();
+  return sums;
+}
+
 void Recorder::set_phase(const char* phase) {
   position_.phase_since.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   position_.phase.store(phase, std::memory_order_release);
@@ -95,6 +124,10 @@ uint64_t Recorder::begin(const std::shared_ptr<const CommGroup>& group, const Co
     traced_[next_] =
         trace_->open(group->name, name_of(call.op), {{"bytes", static_cast<int64_t>(bytes)}}, true);
   if (!range_) range_ = begin_range(name_of(call.op), {{group->name, static_cast<int64_t>(bytes)}});
+  if (clock_ && call.op != CommOp::barrier && call.op != CommOp::split) {
+    const auto& operation = clocked_[next_] = {group->name, call.op};
+    ++device_seconds_[operation].calls;
+  }
   position_.op.store(call.op, std::memory_order_relaxed);
   position_.file.store(call.place.file_name(), std::memory_order_relaxed);
   position_.line.store(call.place.line(), std::memory_order_relaxed);
@@ -117,6 +150,7 @@ void Recorder::finish(uint64_t ticket, Clock::time_point now) {
     trace_->close(traced->second);
     traced_.erase(traced);
   }
+  clocked_.erase(ticket);
   std::lock_guard lock(mutex_);
   // A call that was started more than a ring ago has lost its place to a newer one.
   if (next_ - ticket > ring_.size()) return;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/device.h"
 #include "core/tensor.h"
 #include "core/trace.h"
 
@@ -76,6 +77,16 @@ class Recorder {
     /// spent in other calls.
     double exposed_seconds = 0, hidden_seconds = 0;
   };
+  /// What operations took on the clock of the rank's device, where the host only enqueues.
+  struct DeviceSeconds {
+    int64_t calls = 0;
+    /// From where what was enqueued before is done to where what comes after may begin: the device waits for
+    /// other ranks, and does its part.
+    double held = 0;
+    /// Of the operations that this rank's device did for all ranks of its group (ranks that are threads of
+    /// one process): from where all buffers were ready to the end.
+    double moving = 0;
+  };
   struct Call : CommCall {
     std::shared_ptr<const CommGroup> group;
     uint64_t ticket = 0;
@@ -98,14 +109,28 @@ class Recorder {
   void finish(uint64_t ticket, Clock::time_point now);
   /// Around a wait for a call that began earlier.
   void enter(uint64_t ticket, Clock::time_point now) {
+    if (clock_) held_from(ticket);
     position_.ticket.store(ticket, std::memory_order_relaxed);
     position_.inside_since.store(now.time_since_epoch().count(), std::memory_order_release);
   }
   void leave(Clock::time_point now) {
+    if (clock_) held_until_now();
     if (std::exchange(range_, false)) end_range();
     position_.outside_since.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     position_.inside_since.store(0, std::memory_order_release);
   }
+
+  /// Calls that begin from now on are also timed by `clock`, that of the device whose memory their tensors
+  /// lie in, until another one is set; null: none, as at the beginning. To be called between operations.
+  void set_device_clock(DeviceClock* clock);
+  /// Adds up what was timed since the last time, (group, operation) -> seconds; waits for the device.
+  std::map<std::pair<std::string, CommOp>, DeviceSeconds> take_device_seconds();
+  /// Around what this rank's device does of an operation for all ranks of a group; -1 where nobody times it.
+  int begin_moving() { return clock_ ? clock_->mark() : -1; }
+  void end_moving(int from, const std::string& group, CommOp op) {
+    if (from >= 0) marks_.push_back({{group, op}, from, clock_->mark(), true});
+  }
+
   /// The step that the rank takes from now on.
   void set_step(int64_t step) { position_.step.store(step, std::memory_order_relaxed); }
   /// Announces a phase in which others may have to wait for this rank for long ("saving a checkpoint"), or
@@ -129,6 +154,8 @@ class Recorder {
   static constexpr size_t capacity = 256;
   /// Adds the call to the ledger; returns what it sends, in bytes.
   double count(const CommGroup& group, const CommCall& call);
+  void held_from(uint64_t ticket);
+  void held_until_now();
 
   std::map<std::pair<std::string, CommOp>, Entry> ledger_;
   mutable std::mutex mutex_;  // of the ring: other ranks look at it when something hangs
@@ -138,6 +165,17 @@ class Recorder {
   std::map<uint64_t, int64_t> traced_;  // ticket -> span, of calls under way
   bool range_ = false;                  // the profiler's, of the call that the rank is in
   double exposed_ = 0, hidden_ = 0;
+  struct Marks {
+    std::pair<std::string, CommOp> operation;
+    int from, to;
+    bool moving;
+  };
+  DeviceClock* clock_ = nullptr;
+  std::map<uint64_t, std::pair<std::string, CommOp>> clocked_;  // by ticket, calls under way
+  std::vector<Marks> marks_;
+  std::map<std::pair<std::string, CommOp>, DeviceSeconds> device_seconds_;
+  uint64_t held_ticket_ = 0;
+  int held_from_ = -1;  // a mark; -1: in no call
   Position position_;
 };
 

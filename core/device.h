@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/thread_pool.h"
@@ -36,6 +37,29 @@ class DeviceGraph {
   /// Enqueues all of them.
   virtual void launch() = 0;
 };
+
+/// A device's own clock: how long what is enqueued takes there, which the host can't see.
+class DeviceClock {
+ public:
+  virtual ~DeviceClock() = default;
+  /// Enqueued: the moment at which all that was enqueued before is done. Returns its number, from 0.
+  virtual int mark() = 0;
+  /// From one moment to a later one. Waits until that has come.
+  virtual double seconds(int from, int to) = 0;
+  /// Forgets all moments.
+  virtual void restart() = 0;
+};
+
+/// A device's own memory, in bytes.
+struct DeviceMemoryUse {
+  size_t allocated = 0;  ///< by its Device: allocate(), and what the kernels share
+  size_t most = 0;       ///< the most that `allocated` ever was
+  /// Of the whole device, by everybody: other ranks and processes, contexts, code, libraries, graphs.
+  size_t taken = 0, total = 0;
+};
+
+/// Bytes of a GPU's memory that the kernels of one rank share, beside what their calls are given.
+inline constexpr size_t cuda_workspace_bytes = size_t{32} << 20;
 
 /// Memory and execution resources of one rank. Each rank owns its Device and is its only user, so nothing
 /// here is shared between ranks. Work on a device is enqueued in order; on the CPU it is done when the call
@@ -80,6 +104,11 @@ class Device {
     read(host_destination, source, bytes);
   }
   virtual std::unique_ptr<DeviceEvent> make_event() { return std::make_unique<DeviceEvent>(); }
+
+  /// Goes before the device. Where work is done when a call returns it is the host's.
+  virtual std::unique_ptr<DeviceClock> make_clock();
+  /// Nothing where the device's memory is the host's.
+  virtual std::optional<DeviceMemoryUse> memory_use() const { return std::nullopt; }
 
   /// Whether capture() can record calls.
   virtual bool captures() const { return false; }

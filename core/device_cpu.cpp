@@ -1,7 +1,9 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -77,6 +79,30 @@ std::string_view name_of(DeviceKind kind) {
       return "none";
   }
   return "?";
+}
+
+namespace {
+
+class HostClock final : public DeviceClock {
+ public:
+  int mark() override {
+    moments_.push_back(std::chrono::steady_clock::now());
+    return static_cast<int>(moments_.size()) - 1;
+  }
+  double seconds(int from, int to) override {
+    const auto at = [&](int mark) { return moments_.at(static_cast<size_t>(mark)); };
+    return std::chrono::duration<double>(at(to) - at(from)).count();
+  }
+  void restart() override { moments_.clear(); }
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> moments_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceClock> Device::make_clock() {
+  return std::make_unique<HostClock>();
 }
 
 std::unique_ptr<DeviceGraph> Device::capture(const std::function<void()>&) {

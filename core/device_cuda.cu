@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "core/error.h"
 
@@ -77,11 +78,20 @@ void* CudaDevice::allocate(size_t bytes, std::string_view purpose) {
   }
   check(status, fmt::format("cudaMalloc of {} bytes for {}", bytes, purpose));
   check(cudaMemsetAsync(block, 0, bytes, stream_), fmt::format("clearing {}", purpose));
+  allocated_ += bytes;
+  most_ = std::max(most_, allocated_);
   return block;
 }
 
-void CudaDevice::deallocate(void* block, size_t) {
+void CudaDevice::deallocate(void* block, size_t bytes) {
   ignore(cudaFree(block));  // waits for what is enqueued
+  if (block) allocated_ -= bytes;
+}
+
+std::optional<DeviceMemoryUse> CudaDevice::memory_use() const {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return DeviceMemoryUse{allocated_, most_, total - free, total};
 }
 
 void* CudaDevice::allocate_host(size_t bytes, std::string_view purpose) {
@@ -234,6 +244,39 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+class CudaClock final : public DeviceClock {
+ public:
+  explicit CudaClock(CudaDevice& device) : device_(&device) {}
+  ~CudaClock() override {
+    for (cudaEvent_t event : events_) ignore(cudaEventDestroy(event));
+  }
+  CudaClock(const CudaClock&) = delete;
+  CudaClock& operator=(const CudaClock&) = delete;
+  int mark() override {
+    if (used_ == events_.size()) {
+      cudaEvent_t event = nullptr;
+      device_->check(cudaEventCreate(&event), "cudaEventCreate");
+      events_.push_back(event);
+    }
+    device_->check(cudaEventRecord(events_[used_], device_->stream()), "cudaEventRecord");
+    return static_cast<int>(used_++);
+  }
+  double seconds(int from, int to) override {
+    device_->check(cudaEventSynchronize(events_.at(static_cast<size_t>(to))), "waiting for a moment");
+    float milliseconds = 0;
+    device_->check(cudaEventElapsedTime(&milliseconds, events_.at(static_cast<size_t>(from)),
+                                        events_.at(static_cast<size_t>(to))),
+                   "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+  void restart() override { used_ = 0; }
+
+ private:
+  CudaDevice* device_;
+  std::vector<cudaEvent_t> events_;
+  size_t used_ = 0;
+};
+
 class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(cudaGraph_t graph, CudaDevice& device) : device_(&device) {
@@ -255,6 +298,10 @@ class CudaGraph final : public DeviceGraph {
 
 std::unique_ptr<DeviceEvent> CudaDevice::make_event() {
   return std::make_unique<CudaEvent>(*this);
+}
+
+std::unique_ptr<DeviceClock> CudaDevice::make_clock() {
+  return std::make_unique<CudaClock>(*this);
 }
 
 bool CudaDevice::captures() const {
@@ -282,7 +329,7 @@ std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()>& en
 }
 
 void* CudaDevice::workspace() {
-  if (!workspace_) workspace_ = allocate(workspace_bytes(), "the kernels' workspace");
+  if (!workspace_) workspace_ = allocate(cuda_workspace_bytes, "the kernels' workspace");
   return workspace_;
 }
 

@@ -48,6 +48,9 @@ class CudaDevice final : public Device {
   void write_later(void* destination, const void* host_source, size_t bytes) override;
   void read_later(void* host_destination, const void* source, size_t bytes) override;
   std::unique_ptr<DeviceEvent> make_event() override;
+  /// Events on stream(); what waits for another stream's work lies between two marks like a kernel does.
+  std::unique_ptr<DeviceClock> make_clock() override;
+  std::optional<DeviceMemoryUse> memory_use() const override;
   /// Not where CUDA_LAUNCH_BLOCKING asks for one call after the other.
   bool captures() const override;
   /// Stream capture into a CUDA graph; in thread-local mode, so that other ranks' threads are not disturbed.
@@ -78,9 +81,8 @@ class CudaDevice final : public Device {
   /// Where this rank's kernels and copies are enqueued.
   cudaStream_t stream() const { return stream_; }
   /// Device memory for a kernel's own use until its end: of the stream's calls only one uses it at a time.
-  /// Allocated when it is asked for the first time.
+  /// cuda_workspace_bytes, allocated when it is asked for the first time.
   void* workspace();
-  static constexpr size_t workspace_bytes() { return size_t{32} << 20; }
   /// What the kernels keep from call to call (a cuBLASLt handle, plans); goes before the stream does.
   std::shared_ptr<void>& extension() { return extension_; }
 
@@ -96,6 +98,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   cudaStream_t stream_ = nullptr;
   void* workspace_ = nullptr;
+  size_t allocated_ = 0, most_ = 0;  // as DeviceMemoryUse
   char* staging_ = nullptr;
   size_t staging_at_ = 0;
   std::deque<Staged> staged_;

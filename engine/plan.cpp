@@ -49,7 +49,7 @@ std::vector<PlannedTensors> slot_of(const Chunk& chunk) {
 double RankPlan::flops() const {
   double sum = 0;
   for (const PlannedWork& w : work)
-    if (w.kernel == "gemm" || w.kernel.rfind("attention", 0) == 0)
+    if (w.kernel.rfind("gemm", 0) == 0 || w.kernel.rfind("attention", 0) == 0)
       sum += w.flops * static_cast<double>(w.calls);
   return sum;
 }
@@ -60,19 +60,22 @@ Ledger RankPlan::bytes_of_step(bool compares_replicas) const {
   return bytes;
 }
 
-size_t RankPlan::bytes_beside_snapshot() const {
+size_t RankPlan::device_bytes() const {
   size_t sum = peak_bytes;
   for (const MemoryLine& line : memory)
-    if (line.name == "snapshot") sum -= line.bytes;
+    if (line.on_host) sum -= line.bytes;
   return sum;
 }
 
-RankPlan plan_rank(const RunConfig& config, int rank) {
+RankPlan plan_rank(const RunConfig& config, int rank, const Kernels* kernels) {
+  const Kernels planned = kernels                            ? null_kernels(*kernels)
+                          : config.training.device == "cuda" ? null_cuda_kernels()
+                                                             : null_kernels();
   NullDevice device;
   Mesh mesh = Mesh::planned(grid_of(config), rank, mesh_needs(config));
   RunConfig usual = config;
   usual.logging.check_replicas = 0;
-  Trainer trainer(usual, mesh, device, null_kernels(), 0);
+  Trainer trainer(usual, mesh, device, planned, 0);
   RankPlan plan;
   plan.rank = rank;
   ExactSum unused;

@@ -45,16 +45,17 @@ struct RankPlan {
   std::vector<PlannedWork> work;                   ///< of one training step
   std::map<std::string, std::vector<int>> groups;  ///< members of this rank's groups, by name
 
-  /// The peak without the copy of the state that a background checkpoint writes: on a device that is not the
-  /// host that copy is the host's.
-  size_t bytes_beside_snapshot() const;
+  /// The peak without what lies in the host's memory where the device is not the host (MemoryLine::on_host):
+  /// what the rank's Device allocates (DeviceMemoryUse::most). A GPU rounds each block up to its pages.
+  size_t device_bytes() const;
   Ledger bytes_of_step(bool compares_replicas) const;
   /// Of the matrix products and the attention of one step, as the kernels are called: with padding and
   /// whatever is computed twice.
   double flops() const;
 };
 
-RankPlan plan_rank(const RunConfig& config, int rank);
+/// `kernels`: those that the rank is to compute with; null: those of the job's device, which is not asked.
+RankPlan plan_rank(const RunConfig& config, int rank, const Kernels* kernels = nullptr);
 
 /// The rows "what: bytes" of a rank, as printed before step 0.
 std::string memory_table(const std::vector<MemoryLine>& memory);

@@ -44,7 +44,7 @@ bool allows(int asked, int degree) {
 size_t bytes_on(const JobPlan& plan, const DeviceModel& device) {
   size_t most = 0;
   for (const RankPlan& rank : plan.stages)
-    most = std::max(most, device.is_host() ? rank.peak_bytes : rank.bytes_beside_snapshot());
+    most = std::max(most, device.is_host() ? rank.peak_bytes : rank.device_bytes());
   return most;
 }
 

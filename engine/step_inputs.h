@@ -48,7 +48,8 @@ class StepInputs {
   /// Enqueues the copy of `block`. Nothing on the CPU.
   void upload(int block);
 
-  size_t bytes() const { return device_block_.bytes() + host_blocks_.bytes(); }
+  size_t bytes() const { return device_block_.bytes(); }
+  size_t host_bytes() const { return host_blocks_.bytes(); }
 
  private:
   char* base() const { return static_cast<char*>(batch_.ids.raw()); }

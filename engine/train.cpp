@@ -65,7 +65,7 @@ class Run {
         device_(backend_.device.get()),
         mesh_(startup_.timed(
             "groups", [&] { return Mesh(grid_of(config), world, mesh_needs(config), backend_.memory()); })),
-        plan_(startup_.timed("plan", [&] { return plan_rank(config, world.rank()); })),
+        plan_(startup_.timed("plan", [&] { return plan_rank(config, world.rank(), backend_.kernels); })),
         plan_check_(plan_, world.recorder()),
         trainer_(config, mesh_, *device_, *backend_.kernels, plan_.scratch_bytes),
         data_(startup_.timed("memory", [&] { return JobData(config); })),

@@ -446,14 +446,17 @@ void Trainer::compare_replicas(int64_t step) {
 }
 
 std::vector<MemoryLine> Trainer::memory() const {
-  return {{"weights", params_.weight_arena().bytes()},
-          {"gradients", params_.grad_arena().bytes() + params_.tied_arena().bytes()},
-          {"optimizer", optimizer_->arena().bytes()},
-          {"activations", stage_->slot_arena().bytes()},
-          {"messages", stage_->message_arena().bytes()},
-          {"inputs", inputs_.bytes() + sums_arena_.bytes() + outcomes_.bytes()},
-          {"scratch", scratch_.high_water()},
-          {"snapshot", snapshot_.bytes()}};
+  std::vector<MemoryLine> lines{{"weights", params_.weight_arena().bytes()},
+                                {"gradients", params_.grad_arena().bytes() + params_.tied_arena().bytes()},
+                                {"optimizer", optimizer_->arena().bytes()},
+                                {"activations", stage_->slot_arena().bytes()},
+                                {"messages", stage_->message_arena().bytes()},
+                                {"inputs", inputs_.bytes() + sums_arena_.bytes()},
+                                {"scratch", scratch_.high_water()}};
+  if (context_.kernels.workspace_bytes) lines.push_back({"workspace", context_.kernels.workspace_bytes});
+  if (ahead_) lines.push_back({"page-locked", inputs_.host_bytes() + outcomes_.bytes(), true});
+  lines.push_back({"snapshot", snapshot_.bytes(), true});
+  return lines;
 }
 
 size_t Trainer::peak_bytes() const {

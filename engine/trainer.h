@@ -62,6 +62,7 @@ class DivergedError : public Error {
 struct MemoryLine {
   std::string name;
   size_t bytes;
+  bool on_host = false;  ///< in the host's memory, also where the device is not the host
 };
 
 /// One rank of a training job: model, optimizer and pipeline stage on one device, and the step that runs

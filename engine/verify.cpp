@@ -52,7 +52,7 @@ void run_rank(const RunConfig& config, Communicator& world, Trial& trial, std::m
   const int rank = world.rank();
   const Backend backend = make_backend(config.training.device, config.training.threads, rank);
   Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
-  const RankPlan plan = plan_rank(config, rank);
+  const RankPlan plan = plan_rank(config, rank, backend.kernels);
   Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan.scratch_bytes);
   trainer.initialise();
   std::vector<std::string> faults;

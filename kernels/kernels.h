@@ -378,6 +378,8 @@ struct Kernels {
   bool (*fuses_gelu)(DType dtype, int64_t columns) = nullptr;
   Kernel<GemmGelu> gemm_gelu = nullptr;
   Kernel<GemmGeluBackward> gemm_gelu_backward = nullptr;
+  /// Bytes of the device's memory that the kernels share, taken by the first call that needs them.
+  size_t workspace_bytes = 0;
 };
 
 /// Kernels for DeviceKind::cpu.
@@ -386,5 +388,12 @@ const Kernels& cpu_kernels();
 const Kernels& cuda_kernels();
 /// Kernels for DeviceKind::none: they compute nothing, so that a step can be run to be planned.
 const Kernels& null_kernels();
+/// The same with what decides of the memory that a step takes, as `real` has it.
+Kernels null_kernels(const Kernels& real);
+/// And as cuda_kernels() have it, without the CUDA library.
+Kernels null_cuda_kernels();
+/// Whether cuda_kernels() have GELU at the end of products with `columns` columns of this type
+/// (Kernels::fuses_gelu): bf16 of a multiple of 8, unless TRIAX_CUDA_GELU=apart is in the environment.
+bool cuda_fuses_gelu(DType dtype, int64_t columns);
 
 }  // namespace triax

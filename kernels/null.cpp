@@ -1,3 +1,7 @@
+#include <cstdlib>
+#include <string_view>
+
+#include "core/error.h"
 #include "core/null_device.h"
 #include "kernels/work.h"
 
@@ -49,8 +53,37 @@ const Kernels& null_kernels() {
       .add = nothing<Add>,
       .cast = nothing<Cast>,
       .find_non_finite = nothing<FindNonFinite>,
+      .gemm_gelu = nothing<GemmGelu>,
+      .gemm_gelu_backward = nothing<GemmGeluBackward>,
   };
   return table;
+}
+
+Kernels null_kernels(const Kernels& real) {
+  Kernels table = null_kernels();
+  table.fuses_gelu = real.fuses_gelu;
+  table.workspace_bytes = real.workspace_bytes;
+  return table;
+}
+
+Kernels null_cuda_kernels() {
+  Kernels table = null_kernels();
+  table.fuses_gelu = cuda_fuses_gelu;
+  table.workspace_bytes = cuda_workspace_bytes;
+  return table;
+}
+
+bool cuda_fuses_gelu(DType dtype, int64_t columns) {
+  static const bool apart = [] {
+    const char* choice = std::getenv("TRIAX_CUDA_GELU");
+    if (!choice) return false;
+    const std::string_view how = choice;
+    check(how == "fused" || how == "apart",
+          "TRIAX_CUDA_GELU is '{}'; it can be fused (at the end of a product) or apart (a kernel of its own)",
+          how);
+    return how == "apart";
+  }();
+  return !apart && dtype == DType::bf16 && columns % 8 == 0;
 }
 
 }  // namespace triax

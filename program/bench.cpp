@@ -97,8 +97,11 @@ void add_step(CLI::App& group, const Choose& choose, const Options& options) {
                  "read numbers of steps from the standard input, a line each, and write a line of JSON with "
                  "seconds and losses for each")
       ->excludes("--steps");
+  CLI::Option* json =
+      command->add_flag("--json", options->step.json, "machine-readable")->excludes("--turns");
   command->add_flag("--profile", options->step.profile, "the step's time by kernel, on rank 0")
-      ->excludes("--turns");
+      ->excludes("--turns")
+      ->excludes(json);
   command->footer(
       "Example:\n  triax bench step --profile\n  triax bench step examples/demo.yaml --ranks 2 --steps 20\n"
       "  printf '1\\n5\\n' | triax bench step --turns");

@@ -201,11 +201,13 @@ def bf16_errors(architecture, run, truth):
     def kept(values):
         return {name: v for name, v in values.items() if not measure.left_out(architecture, name)}
 
+    all_norm = measure.global_norm(truth.gradients)
     return {
         "loss": measure.root_mean_square(list(map(measure.relative, run.losses, truth.losses))),
         "gradient": measure.whole_distance(run.gradients, kept(truth.gradients)),
         "worst_gradient": distances(architecture, run, truth)["gradient"],
         "weight": measure.whole_distance(run.final, kept(truth.final)),
+        "gradients": {n: measure.gradient_distance(run.gradients[n], g, all_norm) for n, g in kept(truth.gradients).items()},
     }
 
 
@@ -260,7 +262,7 @@ def main():
             halves[name] = half
         difference = same(golden, read_golden(path))
         # Another processor rounds otherwise on the way: its errors are of the same size, not the same.
-        if any(not 0.5 < half[kind] / halves[name][kind] < 2 for kind in half):
+        if any(not 0.5 < half[kind] / halves[name][kind] < 2 for kind in ("loss", "gradient", "worst_gradient", "weight")):
             difference = difference or "bf16.json"
         failed |= difference is not None
         clip = CASES[name]["optimizer"]["clip_grad_norm"]

@@ -41,7 +41,7 @@ std::shared_ptr<Collective> ThreadGroup::post(int rank, const CommCall& call, Co
     c->finished = true;
     c->changed.notify_all();
     try {
-      run_on_device(*c, rank);
+      run_on_device(*c, rank, name_, *world_->recorders[static_cast<size_t>(world_rank(rank))]);
     } catch (const std::exception& error) {
       c->failure = Failure{ErrorKind::aborted, error.what(), call.place};
       throw;

@@ -137,7 +137,8 @@ class ThreadGroup {
 void run_piece(const Collective& c, int64_t index);
 /// Sets the number of pieces from the call.
 void plan_pieces(Collective& c);
-/// Enqueues all the work of `c`, whose buffers lie in device memory, on the device of `rank`.
-void run_on_device(Collective& c, int rank);
+/// Enqueues all the work of `c`, of `group` and with buffers in device memory, on the device of `rank`, whose
+/// recorder times it.
+void run_on_device(Collective& c, int rank, const std::string& group, Recorder& recorder);
 
 }  // namespace triax

@@ -46,8 +46,11 @@ std::shared_ptr<Message> ThreadGroup::post(bool is_send, int rank, int peer, con
   const void* const from = is_send ? buffer : m->in;
   if (memory.device) {
     try {
+      Recorder& recorder = *world_->recorders[static_cast<size_t>(world_rank(rank))];
       memory.link->wait(*memory.device, m->ready);
+      const int begin = recorder.begin_moving();
       memory.device->copy(to, from, bytes);
+      recorder.end_moving(begin, name_, call.op);
       m->done_on_device = memory.link->record(*memory.device);
     } catch (const std::exception& error) {
       lock.lock();

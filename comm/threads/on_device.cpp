@@ -16,11 +16,12 @@ void reduce_part(const Collective& c, DeviceLink& link, Device& device, int64_t 
 
 // A part of a reduce-scatter in place writes where later parts do not read: each rank's output is its own
 // part of its own input, and the parts do not overlap.
-void run_on_device(Collective& c, int rank) {
+void run_on_device(Collective& c, int rank, const std::string& group, Recorder& recorder) {
   Device& device = *c.parts[rank].memory.device;
   DeviceLink& link = *c.parts[rank].memory.link;
   for (size_t r = 0; r < c.parts.size(); ++r)
     if (static_cast<int>(r) != rank) link.wait(device, c.parts[r].ready);
+  const int begin = recorder.begin_moving();
   const size_t width = size_of(c.call.dtype), bytes = static_cast<size_t>(c.elements) * width;
   switch (c.call.op) {
     case CommOp::all_reduce: {
@@ -45,6 +46,7 @@ void run_on_device(Collective& c, int rank) {
     default:
       break;
   }
+  recorder.end_moving(begin, group, c.call.op);
   c.done_on_device = link.record(device);
 }
 

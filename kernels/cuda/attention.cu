@@ -87,11 +87,11 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   if (cudnn_attention_backward(gpu, op)) return;
   const int64_t rows = op.b * op.s * op.heads;
   const size_t bytes = static_cast<size_t>(rows) * sizeof(float);
-  check(bytes <= CudaDevice::workspace_bytes(),
+  check(bytes <= cuda_workspace_bytes,
         "the backward of attention over {} tokens and {} heads needs {} bytes of the GPU's workspace of {}; "
         "use a "
         "smaller micro_batch_size or more tensor ranks",
-        op.b * op.s, op.heads, bytes, CudaDevice::workspace_bytes());
+        op.b * op.s, op.heads, bytes, cuda_workspace_bytes);
   auto* delta = static_cast<float*>(gpu.workspace());
   with_element_type(op.dout.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -69,9 +69,9 @@ template <int Vector, int Sums, class Columns>
 void column_sums(const char* name, CudaDevice& device, int64_t rows, int64_t width, bool aligned,
                  const Columns& columns, float* out0, float* out1 = nullptr) {
   if (rows == 0 || width == 0) return;
-  const int64_t room = static_cast<int64_t>(CudaDevice::workspace_bytes() / sizeof(float)) / (Sums * width);
+  const int64_t room = static_cast<int64_t>(cuda_workspace_bytes / sizeof(float)) / (Sums * width);
   check(room > 0, "{} over {} columns: more than the GPU's workspace of {} bytes has room for", name, width,
-        CudaDevice::workspace_bytes());
+        cuda_workspace_bytes);
   const int64_t most = std::min<int64_t>(room, 512);
   const int64_t chunk = std::max(column_chunk, pieces(rows, most)), chunks = pieces(rows, chunk);
   auto* partials = static_cast<float*>(device.workspace());

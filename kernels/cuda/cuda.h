@@ -22,8 +22,6 @@ namespace triax::cuda {
 
 // gemm.cu
 void gemm(Device& device, const Gemm& op);
-/// bf16 of rows of a multiple of 8, unless TRIAX_CUDA_GELU=apart is in the environment.
-bool fuses_gelu(DType dtype, int64_t columns);
 /// Where cuBLASLt has no algorithm with the epilogue, the product and then GELU.
 void gemm_gelu(Device& device, const GemmGelu& op);
 void gemm_gelu_backward(Device& device, const GemmGeluBackward& op);

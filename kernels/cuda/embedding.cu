@@ -133,11 +133,11 @@ void embedding_backward(Device& device, const EmbeddingBackward& op) {
   if (op.t == 0 || op.h == 0 || op.rows == 0) return;
   CudaDevice& gpu = cuda_device(device);
   const auto bytes = static_cast<size_t>(op.rows) * sizeof(Occurrence);
-  check(bytes <= CudaDevice::workspace_bytes(),
+  check(bytes <= cuda_workspace_bytes,
         "the gradient of an embedding of {} rows needs {} bytes of the GPU's workspace of {}; cut the "
         "vocabulary over "
         "more tensor ranks",
-        op.rows, bytes, CudaDevice::workspace_bytes());
+        op.rows, bytes, cuda_workspace_bytes);
   auto* of_row = static_cast<Occurrence*>(gpu.workspace());
   const unsigned grid = array_blocks<1>(op.t);
   launch("embedding gradient (clear)", gpu, forget, grid, array_threads, 0, op.t, op.rows, op.first_row,

@@ -1,6 +1,4 @@
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
@@ -125,7 +123,7 @@ void GemmPlan::run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op, 
   void* c = const_cast<void*>(address(op.c));
   check_cublas(
       cublasLtMatmul(handle, desc_, &alpha, address(op.b), a_, address(op.a), b_, &op.beta, c, c_, c, c_,
-                     &algorithm_, device.workspace(), CudaDevice::workspace_bytes(), device.stream()),
+                     &algorithm_, device.workspace(), cuda_workspace_bytes, device.stream()),
       "cublasLtMatmul");
 }
 
@@ -159,7 +157,7 @@ bool multiply(CudaDevice& gpu, const Gemm& op, Epilogue epilogue, const void* z)
                     .bias = static_cast<bool>(op.bias),
                     .accumulates = op.beta != 0};
   KernelState& state = state_of(gpu);
-  const GemmPlan& plan = state.plan(key, address(op.bias), z, CudaDevice::workspace_bytes());
+  const GemmPlan& plan = state.plan(key, address(op.bias), z, cuda_workspace_bytes);
   if (plan.exists()) {
     plan.run(state.handle(), gpu, op, z);
     gpu.enqueued("gemm");
@@ -171,19 +169,6 @@ bool multiply(CudaDevice& gpu, const Gemm& op, Epilogue epilogue, const void* z)
 
 void gemm(Device& device, const Gemm& op) {
   multiply(cuda_device(device), op, Epilogue::none, nullptr);
-}
-
-bool fuses_gelu(DType dtype, int64_t columns) {
-  static const bool apart = [] {
-    const char* choice = std::getenv("TRIAX_CUDA_GELU");
-    if (!choice) return false;
-    const std::string_view how = choice;
-    check(how == "fused" || how == "apart",
-          "TRIAX_CUDA_GELU is '{}'; it can be fused (at the end of a product) or apart (a kernel of its own)",
-          how);
-    return how == "apart";
-  }();
-  return !apart && dtype == DType::bf16 && columns % 8 == 0;
 }
 
 void gemm_gelu(Device& device, const GemmGelu& op) {

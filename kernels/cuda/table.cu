@@ -35,9 +35,10 @@ const Kernels& cuda_kernels() {
       .add = cuda::add,
       .cast = cuda::cast,
       .find_non_finite = cuda::find_non_finite,
-      .fuses_gelu = cuda::fuses_gelu,
+      .fuses_gelu = cuda_fuses_gelu,
       .gemm_gelu = cuda::gemm_gelu,
       .gemm_gelu_backward = cuda::gemm_gelu_backward,
+      .workspace_bytes = cuda_workspace_bytes,
   };
   return table;
 }

@@ -106,6 +106,67 @@ TEST(Ring, KeepsTheLatestCallsOldestFirst) {
                         line));
 }
 
+/// A clock that the test sets.
+class SetClock final : public DeviceClock {
+ public:
+  int mark() override {
+    marks_.push_back(now);
+    return static_cast<int>(marks_.size()) - 1;
+  }
+  double seconds(int from, int to) override {
+    return marks_.at(static_cast<size_t>(to)) - marks_.at(static_cast<size_t>(from));
+  }
+  void restart() override { marks_.clear(); }
+  double now = 0;
+
+ private:
+  std::vector<double> marks_;
+};
+
+TEST(DeviceSeconds, AreHeldInStartsAndWaitsAndMovingInBetween) {
+  Recorder recorder;
+  const auto tp = std::make_shared<const CommGroup>(CommGroup{"tp", 2, {}}),
+             pp = std::make_shared<const CommGroup>(CommGroup{"pp", 2, {}});
+  const CommCall reduce{.op = CommOp::all_reduce, .dtype = DType::f32, .count = 10},
+      receive{.op = CommOp::recv, .dtype = DType::f32, .count = 10}, barrier{};
+  const auto host = Recorder::Clock::now();
+  SetClock clock;
+  const auto at = [&](double now) { clock.now = now; };
+
+  const uint64_t before = recorder.begin(tp, reduce, host);  // without a clock
+  recorder.leave(host);
+  EXPECT_EQ(recorder.begin_moving(), -1);
+  recorder.set_device_clock(&clock);
+  recorder.enter(before, host);
+  at(1), recorder.leave(host), recorder.finish(before, host);
+
+  at(2);
+  const uint64_t first = recorder.begin(tp, reduce, host);
+  at(2.5), recorder.leave(host);
+  const uint64_t second = recorder.begin(pp, receive, host);
+  at(2.75), recorder.leave(host);
+  const uint64_t third = recorder.begin(pp, barrier, host);
+  at(8), recorder.leave(host), recorder.finish(third, host);
+  at(10), recorder.enter(first, host);
+  const int begun = recorder.begin_moving();
+  at(10.125), recorder.end_moving(begun, "tp", CommOp::all_reduce);
+  at(11), recorder.leave(host), recorder.finish(first, host);
+  at(20), recorder.enter(second, host);
+  at(24), recorder.leave(host), recorder.finish(second, host);
+
+  const auto sums = recorder.take_device_seconds();
+  ASSERT_EQ(sums.size(), 2U);
+  const auto& reduced = sums.at({"tp", CommOp::all_reduce});
+  EXPECT_EQ(reduced.calls, 1);
+  EXPECT_EQ(reduced.held, 1.5);
+  EXPECT_EQ(reduced.moving, 0.125);
+  const auto& received = sums.at({"pp", CommOp::recv});
+  EXPECT_EQ(received.calls, 1);
+  EXPECT_EQ(received.held, 4.25);
+  EXPECT_EQ(received.moving, 0);
+  EXPECT_TRUE(recorder.take_device_seconds().empty());
+}
+
 TEST(Null, ItCannotSplitButNeverWaits) {
   const auto c = make_null_communicator(2, 5, {});
   c->barrier();

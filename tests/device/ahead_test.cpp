@@ -84,7 +84,8 @@ Course run(const RunConfig& config, const Batches& batches, bool ahead, const Pr
   run_local_ranks(p.tensor * p.pipeline * p.data, options, [&](Communicator& world, int rank) {
     const Backend backend = make_backend(config.training.device, 1, rank);
     Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
-    Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan_rank(config, rank).scratch_bytes);
+    Trainer trainer(config, mesh, *backend.device, *backend.kernels,
+                    plan_rank(config, rank, backend.kernels).scratch_bytes);
     trainer.initialise();
     if (mesh.first_stage()) {
       const auto& table = trainer.params().entries().at(0);

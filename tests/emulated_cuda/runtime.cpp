@@ -37,6 +37,36 @@ Attributes& attributes() {
   return all;
 }
 
+/// What cudaMalloc has handed out.
+class Blocks {
+ public:
+  void add(const void* block, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    sizes_[block] = bytes;
+    taken_ += bytes;
+  }
+  void remove(const void* block) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = sizes_.find(block); found != sizes_.end()) {
+      taken_ -= found->second;
+      sizes_.erase(found);
+    }
+  }
+  size_t taken() {
+    const std::lock_guard lock(mutex_);
+    return taken_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, size_t> sizes_;
+  size_t taken_ = 0;
+};
+Blocks& blocks() {
+  static auto* all = new Blocks;  // threads may outlive the library's statics
+  return *all;
+}
+
 /// New memory is NaN, whichever way it is read: on a GPU nobody clears it.
 cudaError_t allocate(void** pointer, size_t bytes) {
   *pointer = bytes ? std::aligned_alloc(512, (bytes + 511) / 512 * 512) : nullptr;
@@ -165,11 +195,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return allocate(pointer, bytes);
+  const cudaError_t status = allocate(pointer, bytes);
+  if (status == cudaSuccess) blocks().add(*pointer, bytes);
+  return status;
 }
 cudaError_t cudaFree(void* pointer) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   emulated_cuda::wait_for_all();
+  blocks().remove(pointer);
   std::free(pointer);
   return cudaSuccess;
 }
@@ -193,7 +226,8 @@ cudaError_t cudaHostUnregister(void*) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = kTotal;
+  *total = kTotal;
+  *free = kTotal - blocks().taken();
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {

@@ -2,88 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "support/hdf5_file.h"
-#include "support/training.h"
+#include "support/golden.h"
 
 namespace triax::test {
 namespace {
-
-struct Golden {
-  RunConfig config;
-  Batches batches;
-  Tensors initial, gradients, final;
-  std::vector<double> losses, norms;
-};
-
-Tensors read_tensors(const Hdf5File& file, const std::string& group) {
-  Tensors tensors;
-  for (const std::string& name : file.members(group)) tensors[name] = file.floats(group + "/" + name);
-  return tensors;
-}
-
-Golden read_golden(const std::string& path) {
-  const Hdf5File file(path);
-  Golden golden;
-  std::vector<std::string> problems;
-  FieldReport report;
-  RunConfig& config = golden.config;
-  const ConfigNode tree = parse_yaml(file.text_attribute("job_yaml"), path, problems);
-  fields_of(&config.model).read(*tree.find("model"), &config.model, "model", report);
-  fields_of(&config.training).read(*tree.find("training"), &config.training, "training", report);
-  fields_of(&config.optimizer).read(*tree.find("optimizer"), &config.optimizer, "optimizer", report);
-  fields_of(&config.lr_schedule).read(*tree.find("lr_schedule"), &config.lr_schedule, "lr_schedule", report);
-  problems.insert(problems.end(), report.problems.begin(), report.problems.end());
-  if (!problems.empty()) throw std::runtime_error(problems.front());
-  if (!config.model.num_key_value_heads) config.model.num_key_value_heads = config.model.num_attention_heads;
-  config.parallel = {};
-  config.parallel.tensor = config.parallel.pipeline = config.parallel.data = 1;
-
-  const std::vector<int32_t> tokens = file.ints("tokens");
-  const size_t batch =
-      static_cast<size_t>(config.training.global_batch_size * (config.training.sequence_length + 1));
-  for (size_t at = 0; at < tokens.size(); at += batch)
-    golden.batches.emplace_back(tokens.begin() + static_cast<int64_t>(at),
-                                tokens.begin() + static_cast<int64_t>(at + batch));
-  golden.initial = read_tensors(file, "initial");
-  golden.gradients = read_tensors(file, "gradients");
-  golden.final = read_tensors(file, "final");
-  golden.losses = file.doubles("losses");
-  golden.norms = file.doubles("grad_norms");
-  return golden;
-}
-
-std::vector<std::string> golden_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(TRIAX_SOURCE_DIR "/tests/golden"))
-    if (entry.path().extension() == ".h5") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// GPT-2's, whose gradient is zero but for rounding; with rotary positions it is not.
-bool idle(const Golden& golden, const std::string& name) {
-  return golden.config.model.architecture == Architecture::gpt2 &&
-         name.find("attention.k.bias") != std::string::npos;
-}
-
-void expect_golden(const Golden& golden, const TrainingRecord& record) {
-  std::string worst;
-  const double error = gradient_error(record.first_gradients, golden.gradients, &worst);
-  EXPECT_LT(error, 1e-5) << worst;
-  ASSERT_EQ(record.losses.size(), golden.losses.size());
-  for (size_t s = 0; s < golden.losses.size(); ++s) {
-    EXPECT_NEAR(record.losses[s] / golden.losses[s], 1.0, 1e-5) << "step " << s + 1;
-    EXPECT_NEAR(record.norms[s] / golden.norms[s], 1.0, 1e-4) << "step " << s + 1;
-  }
-  for (const auto& [name, weights] : golden.final) {
-    if (idle(golden, name)) continue;
-    EXPECT_LT(distance(record.weights.at(name), weights) / norm(weights), 1e-4) << name;
-  }
-}
 
 /// norm(a - b) / norm(b) over all tensors together.
 double whole_distance(const Golden& golden, const Tensors& a, const Tensors& b) {
@@ -106,7 +28,7 @@ double loss_error(const Golden& golden, const TrainingRecord& record) {
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
-  Golden golden_ = read_golden(TRIAX_SOURCE_DIR "/tests/golden/" + GetParam() + ".h5");
+  Golden golden_ = read_golden(GetParam());
 };
 
 TEST_P(GoldenTest, OneRankIsPyTorch) {
@@ -144,11 +66,10 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenTest, ::testing::ValuesIn(golden_names()),
 // files together.
 TEST(GoldenBf16, ErrsNoMoreThanPyTorch) {
   constexpr double factor = 1.5;
-  std::ifstream in(TRIAX_SOURCE_DIR "/tests/golden/bf16.json");
-  const auto pytorch = nlohmann::json::parse(in);
+  const auto pytorch = pytorch_in_bf16();
   double our_losses = 0, their_losses = 0;
   for (const std::string& name : golden_names()) {
-    Golden golden = read_golden(TRIAX_SOURCE_DIR "/tests/golden/" + name + ".h5");
+    Golden golden = read_golden(name);
     const auto theirs = [&](const char* what) { return pytorch.at(name).at(what).get<double>(); };
     golden.config.training.precision = "bf16";
     const TrainingRecord record = train(golden.config, golden.batches, golden.initial);

@@ -27,6 +27,8 @@ struct TrainingRecord {
   double evaluation = 0;  // sum of the last batch's token losses after the last step
   Tensors first_gradients, weights, exp_avg, exp_avg_sq;
   size_t planned_peak = 0, measured_peak = 0;  // of the last rank to end
+  // Its device's memory, where that is not the host's: as planned, and the most that was allocated.
+  size_t planned_on_device = 0, most_on_device = 0;
   bool operator==(const TrainingRecord& o) const {
     return losses == o.losses && norms == o.norms && evaluation == o.evaluation &&
            first_gradients == o.first_gradients && weights == o.weights;
@@ -70,7 +72,7 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
   run_local_ranks(p.tensor * p.pipeline * p.data, options, [&](Communicator& world, int rank) {
     const Backend backend = make_backend(config.training.device, threads, rank);
     Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
-    const RankPlan plan = plan_rank(config, rank);
+    const RankPlan plan = plan_rank(config, rank, backend.kernels);
     Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan.scratch_bytes);
     trainer.initialise();
     if (!initial.empty())
@@ -101,6 +103,10 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
     collect(pieces, StateKind::exp_avg_sq, record.exp_avg_sq);
     record.planned_peak = plan.peak_bytes;
     record.measured_peak = trainer.peak_bytes();
+    if (const auto use = backend.device->memory_use()) {
+      record.planned_on_device = plan.device_bytes();
+      record.most_on_device = use->most;
+    }
   });
   return record;
 }

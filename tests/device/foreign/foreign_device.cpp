@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -149,9 +150,13 @@ class ForeignDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cuda; }
   void* allocate(size_t bytes, std::string_view purpose) override {
     check(!recorded_, "memory for {} while calls are recorded", purpose);
-    return bytes ? Memory::get().take(bytes) : nullptr;
+    if (bytes == 0) return nullptr;
+    use_.allocated += bytes;
+    use_.most = std::max(use_.most, use_.allocated);
+    return Memory::get().take(bytes);
   }
   void deallocate(void* block, size_t bytes) override {
+    use_.allocated -= bytes;
     if (queue_) queue_->push([=] { Memory::get().give(static_cast<char*>(block), bytes); });
   }
   void* allocate_host(size_t bytes, std::string_view purpose) override {
@@ -203,6 +208,8 @@ class ForeignDevice final : public Device {
     run([=] { std::memcpy(to, from, bytes); });
   }
   std::unique_ptr<DeviceEvent> make_event() override;
+  std::unique_ptr<DeviceClock> make_clock() override;
+  std::optional<DeviceMemoryUse> memory_use() const override { return use_; }
   bool captures() const override { return true; }
   std::unique_ptr<DeviceGraph> capture(const std::function<void()>& enqueue) override;
   ThreadPool& threads() override { return host_threads_; }
@@ -230,6 +237,7 @@ class ForeignDevice final : public Device {
   std::unique_ptr<Device> cpu_;
   std::unique_ptr<Queue> queue_;  // null: everything is done at once, and the host alone runs then
   std::vector<std::function<void()>>* recorded_ = nullptr;  // during capture()
+  DeviceMemoryUse use_;
 };
 
 class ForeignEvent final : public DeviceEvent {
@@ -248,6 +256,27 @@ class ForeignEvent final : public DeviceEvent {
   std::shared_ptr<Mark> mark_;
 };
 
+class ForeignClock final : public DeviceClock {
+ public:
+  explicit ForeignClock(ForeignDevice& device) : device_(&device) {}
+  int mark() override {
+    const auto moment = std::make_shared<std::promise<Moment>>();
+    marks_.push_back(moment->get_future());
+    device_->in_turn([moment] { moment->set_value(std::chrono::steady_clock::now()); });
+    return static_cast<int>(marks_.size()) - 1;
+  }
+  double seconds(int from, int to) override {
+    const auto at = [&](int mark) { return marks_.at(static_cast<size_t>(mark)).get(); };
+    return std::chrono::duration<double>(at(to) - at(from)).count();
+  }
+  void restart() override { marks_.clear(); }
+
+ private:
+  using Moment = std::chrono::steady_clock::time_point;
+  ForeignDevice* device_;
+  std::vector<std::shared_future<Moment>> marks_;
+};
+
 class ForeignGraph final : public DeviceGraph {
  public:
   ForeignGraph(ForeignDevice& device, std::vector<std::function<void()>> calls)
@@ -263,6 +292,10 @@ class ForeignGraph final : public DeviceGraph {
 
 std::unique_ptr<DeviceEvent> ForeignDevice::make_event() {
   return std::make_unique<ForeignEvent>(*this);
+}
+
+std::unique_ptr<DeviceClock> ForeignDevice::make_clock() {
+  return std::make_unique<ForeignClock>(*this);
 }
 
 std::unique_ptr<DeviceGraph> ForeignDevice::capture(const std::function<void()>& enqueue) {
