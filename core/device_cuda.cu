@@ -179,6 +179,7 @@ cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError
     const cudaError_t status = query();
     if (status == cudaSuccess) watch.look();  // what has ended with it
     if (status != cudaErrorNotReady) return status;
+    cudaGetLastError();  // "not ready" is no error, and is not to be the next kernel's
     watch.look();
     // Most waits are short; a long one leaves the processor to others.
     if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2))

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "errors.h"
 #include "include/cuda_runtime.h"
 #include "streams.h"
 
@@ -162,7 +163,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return of(stream).idle() ? cudaSuccess : cudaErrorNotReady;
+  return of(stream).idle() ? cudaSuccess : emulated_cuda::failed(cudaErrorNotReady);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   called(__func__);
@@ -216,7 +217,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return !event->point || event->point->is_reached() ? cudaSuccess : cudaErrorNotReady;
+  return !event->point || event->point->is_reached() ? cudaSuccess : emulated_cuda::failed(cudaErrorNotReady);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   cudaEventSynchronize(begin);
