@@ -163,6 +163,8 @@ void CudaDevice::write(void* destination, const void* host_source, size_t bytes)
 }
 
 void CudaDevice::read(void* host_destination, const void* source, size_t bytes) {
+  // A copy to memory that is not page-locked would wait within CUDA, where nobody looks after messages.
+  if (watch_ && watch_->busy()) synchronize();
   if (bytes)
     check(cudaMemcpyAsync(host_destination, source, bytes, cudaMemcpyDeviceToHost, stream_),
           "a copy from the GPU's memory");
