@@ -25,7 +25,6 @@ class Bench:
         os.environ["COMPARE_LOGS"] = str(self.folder)
         # Inductor's cache: what --prepare has compiled is not compiled again.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self.folder / "inductor"))
-        self.rates = []
 
     # ---- inputs
 
@@ -109,12 +108,9 @@ class Bench:
     # ---- what the machine does, and which of PyTorch's ways is the best
 
     def measure_rates(self):
-        said = subprocess.run([self.triax, "bench", "rates", "--seconds", "0.3"], check=True, capture_output=True, text=True)
-        self.rates.append(json.loads(said.stdout))
-
-    def rate(self, what):
-        """The highest of the row's rounds: a roof. Whatever else runs only lowers it."""
-        return max(rates[what] for rates in self.rates)
+        """What the machine does now: `triax bench rates`."""
+        said = subprocess.run([self.triax, "bench", "rates", "--seconds", "0.4"], check=True, capture_output=True, text=True)
+        return json.loads(said.stdout)
 
     def prepare(self, row):
         """Times every variant of PyTorch that was not yet, in a process of its own, and stores what it took."""
@@ -162,7 +158,7 @@ def line(case, numbers, target=None, note="", form="{:.2f}"):
     return {"case": case, "value": value, "target": f"{target:g}", "met": numbers.median >= target, "note": note}
 
 
-def floor_seconds(bench, name, plan):
+def floor_seconds(name, plan, rates):
     """The least time of a step: its multiplications at the machine's rate (of attention the causal half), and what AdamW
     reads and writes of weights, gradients and moments at the rate of the triad (28 bytes a parameter; in bf16 30)."""
     job = JOBS[name]
@@ -170,13 +166,32 @@ def floor_seconds(bench, name, plan):
     attention = 6 * job["model"]["num_hidden_layers"] * job["model"]["hidden_size"] * job["training"]["sequence_length"]
     flops = (plan["flops_per_token"] - attention) * plan["tokens_per_step"]
     bytes_moved = plan["parameters"] * (30 if precision == "bf16" else 28)
-    return flops / bench.rate(f"gemm_{precision}") + bytes_moved / bench.rate("triad")
+    return flops / rates[f"held_{precision}"] + bytes_moved / rates["triad"]
+
+
+def against_roofs(name, plan, seconds, rates):
+    """Lines on steps of `seconds` beside the machine's rates of the same rounds."""
+    precision = JOBS[name]["training"]["precision"]
+    floors = [floor_seconds(name, plan, now) for now in rates]
+    if any(floor > step for floor, step in zip(floors, seconds)):
+        raise Stopped(f"{name}: a step is shorter than its floor: something else ran while the machine's rates were measured")
+    held = [now[f"held_{precision}"] for now in rates]
+    best = max(now[f"gemm_{precision}"] for now in rates)
+    speeds = [plan["flops_per_token"] * plan["tokens_per_step"] / step for step in seconds]
+    return [
+        line(f"{name}: Triax, tokens/s", Numbers([plan["tokens_per_step"] / step for step in seconds]), form="{:.0f}",
+             note=f"products held {min(held) / 1e9:.0f} to {max(held) / 1e9:.0f} GFLOP/s, at best {best / 1e9:.0f}; triad "
+                  f"{min(now['triad'] for now in rates) / 1e9:.1f} to {max(now['triad'] for now in rates) / 1e9:.1f} GB/s"),
+        line(f"{name}: share of the floor", Numbers([floor / step for floor, step in zip(floors, seconds)]), 0.9),
+        line(f"{name}: model FLOPs, share of the GEMM rate", Numbers([speed / rate for speed, rate in zip(speeds, held)]),
+             0.85 if name == "gpt2" else None,
+             f"of the highest rate of any single product {statistics.median(speeds) / best:.2f}")]
 
 
 def against_torch(bench, name, steps, target, others=()):
     """Triax's tokens/s over PyTorch's. `others`: more of ours, [(label, job)]. Returns (lines, seconds by name)."""
     precision = JOBS[name]["training"]["precision"]
-    plan = bench.plan(name)
+    plan, rates = bench.plan(name), []
     variants = bench.best_variants(name)
     contestants = []
     try:
@@ -185,7 +200,7 @@ def against_torch(bench, name, steps, target, others=()):
         if len({one.ready["threads"] for one in contestants}) > 1:
             raise Stopped(f"{name}: the programs have different numbers of threads")
         bench.warm_up(contestants, 1)
-        seconds = rounds(contestants, steps, bench.count, bench.measure_rates)
+        seconds = rounds(contestants, steps, bench.count, lambda: rates.append(bench.measure_rates()))
         ours, lines = contestants[0], []
         for one in contestants[1 : 1 + len(variants)]:
             apart = losses_apart(one, ours)
@@ -197,16 +212,7 @@ def against_torch(bench, name, steps, target, others=()):
     finally:
         for one in contestants:
             one.close()
-    mine = Numbers(seconds["Triax"])
-    floor = floor_seconds(bench, name, plan)
-    if floor > mine.values[0]:
-        raise Stopped(f"{name}: a step is shorter than its floor: something else ran while the machine's rates were measured")
-    gemm, triad = bench.rate(f"gemm_{precision}"), bench.rate("triad")
-    model = [plan["flops_per_token"] * plan["tokens_per_step"] / s / gemm for s in mine.values]
-    lines.append(line(f"{name}: Triax, tokens/s", Numbers([plan["tokens_per_step"] / s for s in mine.values]), form="{:.0f}",
-                      note=f"floor {plan['tokens_per_step'] / floor:.0f} at {gemm / 1e9:.0f} GFLOP/s and {triad / 1e9:.1f} GB/s"))
-    lines.append(line(f"{name}: share of the floor", Numbers([floor / s for s in mine.values]), 0.9))
-    lines.append(line(f"{name}: model FLOPs, share of the GEMM rate", Numbers(model), 0.85 if name == "gpt2" else None))
+    lines += against_roofs(name, plan, seconds["Triax"], rates)
     return lines, seconds
 
 

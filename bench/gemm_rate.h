@@ -16,9 +16,11 @@ double measured_gemm_rate(Device& device, double seconds, DType dtype = DType::f
 /// (McCalpin's STREAM triad, which doesn't count the line that is read before it is written).
 double measured_triad_bandwidth(Device& device, double seconds);
 
-/// `triax bench rates`: the roofs alone (fp32 and bf16 products, triad), `seconds` for each, as a line of
-/// JSON
-/// {"gemm_fp32": FLOP/s, "gemm_bf16": FLOP/s, "triad": bytes/s}: what bench/compare puts between its turns.
+/// `triax bench rates`: the roofs alone, as a line of JSON: what bench/compare puts between its turns. FLOP/s
+/// of fp32 and bf16 products ("gemm_fp32", "gemm_bf16": the quickest of a few milliseconds; "held_fp32",
+/// "held_bf16": the same product over and over for `seconds`, which is what a step of seconds can hope for
+/// where the host of a virtual machine has other guests), and bytes/s of the triad ("triad"). Takes about
+/// five times `seconds`.
 void bench_rates(std::ostream& out, int threads, double seconds);
 
 }  // namespace triax

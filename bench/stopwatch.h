@@ -28,6 +28,22 @@ double best_seconds(double budget, const Body& body) {
   return best;
 }
 
+/// Mean duration of `body` in seconds, done over and over for about `budget` seconds, after one that is not
+/// counted: with all that the machine does meanwhile.
+template <class Body>
+double mean_seconds(double budget, const Body& body) {
+  using Clock = std::chrono::steady_clock;
+  body();
+  const auto start = Clock::now();
+  double passed = 0;
+  int64_t runs = 0;
+  for (; passed < budget; ++runs) {
+    body();
+    passed = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  return passed / static_cast<double>(runs);
+}
+
 /// Floats of device memory for a measurement, filled with small values of both signs, freed at the end.
 class DeviceBlock {
  public:

@@ -72,7 +72,8 @@ class OverHost : public Communicator {
   std::unique_ptr<Communicator> host_;
 };
 
-/// A group of one, whose tensors lie in the memory of `memory.device`.
+/// `group`, which has one member, without its transport, whose sums would read and write a tensor once more.
+/// The tensors lie in the memory of `memory.device`; without a device on the host.
 std::unique_ptr<Communicator> make_alone(const Communicator& group, const DeviceMemory& memory);
 
 }  // namespace triax

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <exception>
 
+#include "comm/device_link.h"
 #include "comm/mpi/engine.h"
 #include "comm/mpi/operations.h"
+#include "comm/over_host.h"
 
 namespace triax {
 namespace {
@@ -65,8 +67,10 @@ class MpiCommunicator final : public Communicator {
     check_mpi(MPI_Comm_split(group_->comm, color < 0 ? MPI_UNDEFINED : color, rank(), &comm),
               "MPI_Comm_split");
     if (comm == MPI_COMM_NULL) return nullptr;
-    return std::make_unique<MpiCommunicator>(
+    auto group = std::make_unique<MpiCommunicator>(
         std::make_shared<MpiGroup>(group_->engine, comm, std::move(name)), recorder_);
+    if (group->size() == 1) return make_alone(*group, {});
+    return group;
   }
 
   std::shared_ptr<MpiGroup> group_;

@@ -1,5 +1,6 @@
 #include <exception>
 
+#include "comm/over_host.h"
 #include "comm/threads/group.h"
 
 namespace triax {
@@ -94,7 +95,9 @@ class ThreadCommunicator final : public Communicator {
     CollectiveState(group_, c, rank(), call).wait();
     Collective::Part& mine = c->parts[rank()];
     if (!mine.group) return nullptr;
-    return std::make_unique<ThreadCommunicator>(std::move(mine.group), mine.group_rank, recorder_);
+    auto group = std::make_unique<ThreadCommunicator>(std::move(mine.group), mine.group_rank, recorder_);
+    if (group->size() == 1) return make_alone(*group, {});
+    return group;
   }
 
   DeviceMemory memory() const { return takes_host_tensors() ? DeviceMemory{} : memory_; }

@@ -52,10 +52,14 @@ void remember(const AttentionCached& op, int64_t kv) {
 void attention_forward(Device& device, const AttentionForward& op) {
   check_shape(op);
   const AttentionPieces& pieces = attention_pieces();
-  const int64_t blocks = blocks_of(op.s), heads = op.b * op.heads;
+  const int64_t blocks = blocks_of(op.s), heads = op.b * op.heads, n = device.threads().size();
+  // Fewer at a time when there would not be work for all threads; the bits are the same.
+  const int64_t count = std::clamp<int64_t>(blocks * heads / (4 * n), 1, attention_group);
+  const int64_t groups = (blocks + count - 1) / count;
   // Late blocks of queries see more keys: they go first, so that threads finish together.
-  device.threads().run(blocks * heads, [&](int64_t i) {
-    pieces.forward(op, i % heads / op.heads, i % op.heads, blocks - 1 - i / heads);
+  device.threads().run(groups * heads, [&](int64_t i) {
+    const int64_t first = (groups - 1 - i / heads) * count;
+    pieces.forward(op, i % heads / op.heads, i % op.heads, first, std::min(count, blocks - first));
   });
 }
 
@@ -66,9 +70,10 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   const int64_t blocks = blocks_of(op.s), kv_heads = op.b * op.kv_heads, heads = op.b * op.heads;
   // Whole heads when they keep the threads busy, else pieces of heads, which compute the scores twice (5
   // products against 7). Both give the same bits, so the choice may look at the number of threads. In bf16
-  // always pieces: each block's gradient is then summed in fp32 and rounded once.
+  // pieces, too, where a whole head would round what it has yet to add to.
   const int64_t n = threads.size(), rounds = (kv_heads + n - 1) / n;
-  if (op.dqkv.dtype() == DType::f32 && 5 * rounds * n <= 7 * kv_heads) {
+  const bool whole = op.dqkv.dtype() == DType::f32 || (blocks <= attention_group && op.heads == op.kv_heads);
+  if (whole && 5 * rounds * n <= 7 * kv_heads) {
     threads.run(kv_heads, [&](int64_t i) { pieces.backward(op, i / op.kv_heads, i % op.kv_heads); });
     return;
   }

@@ -212,40 +212,68 @@ struct AttentionKernel {
     }
   }
 
-  template <class T>
-  static void forward_of(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
-    const Place place(op);
-    const int64_t d = place.d, width = padded(d), queries = place.length(query_block);
-    Rows query, key, value, out;  // query is transposed
-    Scores weights;               // [key][query], so that the softmax runs along lanes
+  /// A block of queries on its way through the keys. `query` is scaled by 1/sqrt(D) and transposed.
+  struct Reader {
+    Rows query, out;
     Running run;
-    std::fill_n(run.maximum, side, -std::numeric_limits<float>::infinity());
-    std::fill_n(run.sum, side, 0.0f);
-    std::memset(out.at, 0, sizeof(float) * side * width);
-    pack_transposed(op.qkv.as<T>() + place.query(b, head, query_block), place.row, queries, d, place.scale,
-                    query.at);
-    for (int64_t block = 0; block <= query_block; ++block) {
-      const bool diagonal = block == query_block;
-      const int64_t keys = place.length(block), kv = place.kv_of(head);
-      pack(op.qkv.as<T>() + place.key(b, kv, block), place.row, keys, d, 1, key.at);
-      pack(op.qkv.as<T>() + place.value(b, kv, block), place.row, keys, d, 1, value.at);
-      for (int64_t q = 0; q < queries; q += nr)
-        scores(0, diagonal ? std::min<int64_t>(keys, q + nr) : keys, q, d, key.at, width, query.at,
-               weights.at);
-      softmax(diagonal, keys, queries, weights.at, run);
-      for (int64_t k = 0; k < width; k += nr)
-        for (int64_t q = 0; q < queries; q += Isa::rows) {
-          const int64_t rows = std::min<int64_t>(Isa::rows, queries - q);
-          micro_rows<true, Start::scaled>(rows, diagonal ? q + rows : keys, weights.at + q, side,
-                                          value.at + k, width, out.at + q * width + k, width, run.factor + q);
-        }
+    int64_t queries;
+  };
+
+  template <class T>
+  static void load_reader(const AttentionForward& op, int64_t b, int64_t head, int64_t block, Reader& to) {
+    const Place place(op);
+    to.queries = place.length(block);
+    std::fill_n(to.run.maximum, side, -std::numeric_limits<float>::infinity());
+    std::fill_n(to.run.sum, side, 0.0f);
+    std::memset(to.out.at, 0, sizeof(float) * side * padded(place.d));
+    pack_transposed(op.qkv.as<T>() + place.query(b, head, block), place.row, to.queries, place.d, place.scale,
+                    to.query.at);
+  }
+
+  /// A block of queries meets a block of keys and values.
+  static void read(bool diagonal, int64_t keys, int64_t d, const Rows& key, const Rows& value,
+                   Scores& weights, Reader& q) {
+    const int64_t width = padded(d);
+    for (int64_t i = 0; i < q.queries; i += nr)
+      scores(0, diagonal ? std::min<int64_t>(keys, i + nr) : keys, i, d, key.at, width, q.query.at,
+             weights.at);
+    softmax(diagonal, keys, q.queries, weights.at, q.run);
+    for (int64_t k = 0; k < width; k += nr)
+      for (int64_t i = 0; i < q.queries; i += Isa::rows) {
+        const int64_t rows = std::min<int64_t>(Isa::rows, q.queries - i);
+        micro_rows<true, Start::scaled>(rows, diagonal ? i + rows : keys, weights.at + i, side, value.at + k,
+                                        width, q.out.at + i * width + k, width, q.run.factor + i);
+      }
+  }
+
+  template <class T>
+  static void store_reader(const AttentionForward& op, int64_t b, int64_t head, int64_t block,
+                           const Reader& from) {
+    const Place place(op);
+    float* lse = op.lse + place.lse(b, head, block);
+    T* to = op.out.as<T>() + place.out(b, head, block);
+    for (int64_t q = 0; q < from.queries; ++q) {
+      lse[q] = from.run.maximum[q] + std::log(from.run.sum[q]);
+      unpack(from.out.at + q * padded(place.d), 1, place.d, 1 / from.run.sum[q], to + q * place.out_row, 0);
     }
-    float* lse = op.lse + place.lse(b, head, query_block);
-    T* to = op.out.as<T>() + place.out(b, head, query_block);
-    for (int64_t q = 0; q < queries; ++q) {
-      lse[q] = run.maximum[q] + std::log(run.sum[q]);
-      unpack(out.at + q * width, 1, d, 1 / run.sum[q], to + q * place.out_row, 0);
+  }
+
+  template <class T>
+  static void forward_of(const AttentionForward& op, int64_t b, int64_t head, int64_t first, int64_t count) {
+    const Place place(op);
+    const int64_t kv = place.kv_of(head);
+    Rows key, value;
+    Scores weights;  // [key][query], so that the softmax runs along lanes
+    Reader readers[attention_group];
+    for (int64_t i = 0; i < count; ++i) load_reader<T>(op, b, head, first + i, readers[i]);
+    for (int64_t block = 0; block < first + count; ++block) {
+      const int64_t keys = place.length(block);
+      pack(op.qkv.as<T>() + place.key(b, kv, block), place.row, keys, place.d, 1, key.at);
+      pack(op.qkv.as<T>() + place.value(b, kv, block), place.row, keys, place.d, 1, value.at);
+      for (int64_t i = std::max<int64_t>(0, block - first); i < count; ++i)
+        read(block == first + i, keys, place.d, key, value, weights, readers[i]);
     }
+    for (int64_t i = 0; i < count; ++i) store_reader<T>(op, b, head, first + i, readers[i]);
   }
 
   // ---- backward ----
@@ -267,9 +295,10 @@ struct AttentionKernel {
   };
   enum class Wanted { all, keys, queries };
 
+  /// With `more` the gradients go on from what store_keys() has left, else from 0.
   template <class T>
   static void load_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block, Wanted wanted,
-                        KeyBlock& to) {
+                        KeyBlock& to, bool more = false) {
     const Place place(op);
     to.keys = place.length(block);
     const T* key = op.qkv.as<T>() + place.key(b, kv, block);
@@ -277,7 +306,10 @@ struct AttentionKernel {
     pack_transposed(op.qkv.as<T>() + place.value(b, kv, block), place.row, to.keys, place.d, 1,
                     to.value_transposed.at);
     if (wanted != Wanted::keys) pack(key, place.row, to.keys, place.d, 1, to.key.at);
-    if (wanted != Wanted::queries) {
+    if (wanted != Wanted::queries && more) {
+      pack(op.dqkv.as<T>() + place.key(b, kv, block), place.row, to.keys, place.d, 1, to.dkey.at);
+      pack(op.dqkv.as<T>() + place.value(b, kv, block), place.row, to.keys, place.d, 1, to.dvalue.at);
+    } else if (wanted != Wanted::queries) {
       std::memset(to.dkey.at, 0, sizeof(float) * side * padded(place.d));
       std::memset(to.dvalue.at, 0, sizeof(float) * side * padded(place.d));
     }
@@ -369,25 +401,34 @@ struct AttentionKernel {
     }
   }
 
-  static void backward(const AttentionBackward& op, int64_t b, int64_t kv) {
+  template <class T>
+  static void store_queries(const AttentionBackward& op, int64_t b, int64_t head, int64_t block,
+                            const QueryBlock& from) {
     const Place place(op);
-    const int64_t group = op.heads / op.kv_heads;
+    unpack(from.dquery.at, from.queries, place.d, place.scale, op.dqkv.as<T>() + place.query(b, head, block),
+           place.row);
+  }
+
+  // Each group of blocks of queries meets all keys; the gradients of these lie in dqkv between two groups.
+  template <class T>
+  static void backward_of(const AttentionBackward& op, int64_t b, int64_t kv) {
+    const Place place(op);
+    const int64_t heads = op.heads / op.kv_heads, blocks = place.blocks();
     KeyBlock k;
-    QueryBlock q;
+    QueryBlock q[attention_group];
     Gradients g;
-    for (int64_t block = 0; block < place.blocks(); ++block) {
-      load_keys<float>(op, b, kv, block, Wanted::all, k);
-      for (int64_t head = kv * group; head < (kv + 1) * group; ++head)
-        for (int64_t query_block = block; query_block < place.blocks(); ++query_block) {
-          float* dquery = op.dqkv.as<float>() + place.query(b, head, query_block);
-          load_queries<float>(op, b, head, query_block, q);
-          if (block > 0) pack(dquery, place.row, q.queries, place.d, 1, q.dquery.at);
-          meet(query_block == block, block == 0, place.d, Wanted::all, q, k, g);
-          // scaled once, when the last block of keys has been added
-          unpack(q.dquery.at, q.queries, place.d, query_block == block ? place.scale : 1, dquery, place.row);
+    for (int64_t head = kv * heads; head < (kv + 1) * heads; ++head)
+      for (int64_t first = 0; first < blocks; first += attention_group) {
+        const int64_t count = std::min(attention_group, blocks - first);
+        for (int64_t i = 0; i < count; ++i) load_queries<T>(op, b, head, first + i, q[i]);
+        for (int64_t block = 0; block < first + count; ++block) {
+          load_keys<T>(op, b, kv, block, Wanted::all, k, head > kv * heads || block < first);
+          for (int64_t i = std::max<int64_t>(0, block - first); i < count; ++i)
+            meet(block == first + i, block == 0, place.d, Wanted::all, q[i], k, g);
+          store_keys<T>(op, b, kv, block, k);
         }
-      store_keys<float>(op, b, kv, block, k);
-    }
+        for (int64_t i = 0; i < count; ++i) store_queries<T>(op, b, head, first + i, q[i]);
+      }
   }
 
   template <class T>
@@ -417,8 +458,7 @@ struct AttentionKernel {
       load_keys<T>(op, b, place.kv_of(head), block, Wanted::queries, k);
       meet(query_block == block, block == 0, place.d, Wanted::queries, q, k, g);
     }
-    unpack(q.dquery.at, q.queries, place.d, place.scale, op.dqkv.as<T>() + place.query(b, head, query_block),
-           place.row);
+    store_queries<T>(op, b, head, query_block, q);
   }
 
   // ---- new positions on a cache ----
@@ -497,9 +537,12 @@ struct AttentionKernel {
   static void cached(const AttentionCached& op, int64_t kv, int64_t tile) {
     with_element_type(op.out.dtype(), [&](auto type) { cached_of<decltype(type)>(op, kv, tile); });
   }
-  static void forward(const AttentionForward& op, int64_t b, int64_t head, int64_t query_block) {
+  static void forward(const AttentionForward& op, int64_t b, int64_t head, int64_t first, int64_t count) {
     with_element_type(op.out.dtype(),
-                      [&](auto type) { forward_of<decltype(type)>(op, b, head, query_block); });
+                      [&](auto type) { forward_of<decltype(type)>(op, b, head, first, count); });
+  }
+  static void backward(const AttentionBackward& op, int64_t b, int64_t kv) {
+    with_element_type(op.dqkv.dtype(), [&](auto type) { backward_of<decltype(type)>(op, b, kv); });
   }
   static void backward_keys(const AttentionBackward& op, int64_t b, int64_t kv, int64_t block) {
     with_element_type(op.dqkv.dtype(),

@@ -93,7 +93,7 @@ TEST(CachedAttentionVersions, HaveTheirOwnBits) {
     Floats truth = untouched(c.s * c.heads * c.d), got = truth, lse(static_cast<size_t>(c.heads * c.s));
     const AttentionForward forward{1, c.s, c.heads, c.kv_heads, c.d, qkv.data(), truth.data(), lse.data()};
     for (int64_t head = 0; head < c.heads; ++head)
-      for (int64_t block = 0; block * cache_block < c.s; ++block) pieces->forward(forward, 0, head, block);
+      for (int64_t block = 0; block * cache_block < c.s; ++block) pieces->forward(forward, 0, head, block, 1);
     Floats keys(static_cast<size_t>(c.kv_heads * c.capacity() * c.d)), values = keys;
     const AttentionCached op{c.s, 0,          c.capacity(), c.heads,       c.kv_heads,
                              c.d, qkv.data(), keys.data(),  values.data(), got.data()};

@@ -153,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                                            Case{2, 7, 4, 2, 8}, Case{1, 13, 3, 1, 2}, Case{2, 64, 2, 2, 64},
                                            Case{1, 65, 6, 2, 16}, Case{2, 100, 2, 1, 33},
                                            Case{1, 130, 4, 1, 80}, Case{1, 200, 1, 1, 64},
-                                           Case{1, 96, 2, 1, 256}, Case{1, 257, 3, 3, 24}));
+                                           Case{1, 96, 2, 1, 256}, Case{1, 257, 3, 3, 24},
+                                           Case{1, 600, 4, 2, 16}, Case{2, 330, 2, 2, 40}));
 
 // Every version that this processor can run is right, not only the best one.
 TEST(AttentionVersions, Generic) {
@@ -167,10 +168,26 @@ TEST(AttentionVersions, Generic) {
                                    d.qkv.data(), r.out.data(), r.lse.data(), d.dout.data(), r.dqkv.data()};
   const cpu::AttentionPieces& pieces = cpu::attention_generic();
   for (int64_t head = 0; head < c.heads; ++head)
-    for (int64_t block = 0; block < 3; ++block) pieces.forward(forward, 0, head, block);
+    for (int64_t block = 0; block < 3; ++block) pieces.forward(forward, 0, head, block, 1);
   pieces.backward(backward, 0, 0);
   EXPECT_TRUE(close_to(r.out, truth.out, 5e-6));
   EXPECT_TRUE(close_to(r.dqkv, truth.dqkv, 1e-5));
+}
+
+// How many blocks of queries go together is a matter of speed.
+TEST(AttentionGroups, HaveTheSameBits) {
+  const Case c{1, 330, 1, 1, 24};  // six blocks, the last one short
+  const Data d(c);
+  const cpu::AttentionPieces& pieces = cpu::attention_generic();
+  Floats outs[cpu::attention_group];
+  for (int64_t count = 1; count <= cpu::attention_group; ++count) {
+    Floats &out = outs[count - 1], lse = untouched(c.s);
+    out = untouched(c.s * c.d);
+    const AttentionForward op{c.b, c.s, c.heads, c.kv_heads, c.d, d.qkv.data(), out.data(), lse.data()};
+    for (int64_t first = 0; first < 6; first += count)
+      pieces.forward(op, 0, 0, first, std::min<int64_t>(count, 6 - first));
+    EXPECT_TRUE(same_bits(out, outs[0])) << count;
+  }
 }
 
 TEST(AttentionLimits, LargeScoresDoNotOverflow) {

@@ -157,7 +157,11 @@ TEST_F(Bf16Kernels, Attention) {
   struct Size {
     int64_t b, s, heads, kv, d;
   };
-  for (const Size& z : {Size{2, 12, 4, 4, 3}, {1, 130, 4, 2, 16}, {1, 70, 2, 1, 40}}) {
+  for (const Size& z : {Size{2, 12, 4, 4, 3},
+                        {1, 130, 4, 2, 16},
+                        {1, 70, 2, 1, 40},
+                        {1, 200, 2, 2, 24},
+                        {1, 300, 2, 2, 16}}) {
     const int64_t t = z.b * z.s, width = (z.heads + 2 * z.kv) * z.d, out_width = z.heads * z.d;
     Both qkv(random_, t * width), out(t * out_width), dout(random_, t * out_width), dqkv(t * width);
     Floats lse(z.b * z.heads * z.s), lse_half = lse;

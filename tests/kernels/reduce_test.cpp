@@ -58,6 +58,23 @@ TEST(SquaredNorm, IsExact) {
               1e-15 * static_cast<double>(sum));
 }
 
+// Gradients have many values that are far smaller than their largest: two windows of bits don't hold them.
+TEST(SquaredNorm, IsExactForValuesOfVeryDifferentSize) {
+  auto device = make_cpu_device(2);
+  for (const float spread : {1.0f, 2.0f, 4.0f, 8.0f, 12.0f, 18.0f})
+    for (const size_t n : {5, 2048, 4099, 30000}) {
+      std::vector<float> x = normal(n, 7, spread);
+      for (float& v : x) v = std::exp(std::fabs(v)) * 1e-12f;
+      ExactSum sum, truth;
+      cpu::squared_norm(*device, {static_cast<int64_t>(n), x.data(), &sum});
+      for (const float v : x) truth.add(static_cast<double>(v) * v);
+      sum.normalise(), truth.normalise();
+      for (int i = 0; i < ExactSum::digit_count; ++i)
+        EXPECT_EQ(sum.digits()[i], truth.digits()[i])
+            << "digit " << i << ", " << n << " values, spread " << spread;
+    }
+}
+
 TEST(SquaredNorm, TakesTheEndsOfTheRange) {
   auto device = make_cpu_device(1);
   const float largest = std::numeric_limits<float>::max(),

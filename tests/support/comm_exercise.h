@@ -235,6 +235,12 @@ inline void groups(Communicator& c) {
     expect(a[0], want_a, *row, "sum over a row", 0, 1);
     expect(b[0], want_b, *column, "sum over a column", 0, 1);
   }
+  const auto alone = c.split(c.rank(), "alone");
+  if (alone->size() != 1 || alone->rank() != 0 || alone->name() != "alone")
+    throw std::runtime_error("split: a rank with a color of its own is not the one rank of its group");
+  all_dtypes(*alone);
+  const auto still_alone = alone->split(0, "still alone");
+  all_reduce<float>(*still_alone, 100, ReduceOp::sum, true, 9);
   const auto tail = c.split(c.rank() == 0 ? -1 : 5, "tail");
   if ((tail == nullptr) != (c.rank() == 0)) throw std::runtime_error("split: a negative color is no group");
   if (tail) all_reduce<float>(*tail, 100, ReduceOp::sum, true, 9);
