@@ -11,8 +11,8 @@ namespace triax::cuda {
 // call); none adds floats in an order that chance decides, so that equal calls have equal bits.
 //
 // Where kernels.h promises more than a GPU keeps:
-// - gemm: a row's bits may depend on M and on what the addresses are multiples of, since cuBLASLt chooses its
-//   algorithm by them; and they belong to one kind of GPU and one version of the library.
+// - gemm: a row's bits may depend on M and, below 16 bytes, on what the addresses are multiples of, since cuBLASLt
+//   chooses its algorithm by them; and they belong to one kind of GPU and one version of the library.
 // - attention_cached: in bf16, with head sizes that the tensor cores' kernels take (64, 128), the output is
 // that of
 //   attention_forward up to rounding, not its bits; in f32 and for other head sizes it has the bits.
@@ -22,7 +22,7 @@ namespace triax::cuda {
 
 // gemm.cu
 void gemm(Device& device, const Gemm& op);
-/// bf16 of rows of a multiple of 8, unless TRIAX_CUDA_GELU=apart is in the environment.
+/// bf16 of rows of a multiple of 8, unless CudaChoices::gelu_apart.
 bool fuses_gelu(DType dtype, int64_t columns);
 /// Where cuBLASLt has no algorithm with the epilogue, the product and then GELU.
 void gemm_gelu(Device& device, const GemmGelu& op);
