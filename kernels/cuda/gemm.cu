@@ -132,7 +132,7 @@ void GemmPlan::run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op, 
       cublasLtMatmul(handle, desc_, &alpha, address(op.b), a_, address(op.a), b_, &op.beta, c, c_, c, c_,
                      &algorithm_, device.workspace(), CudaDevice::workspace_bytes(), device.stream());
   // The library's words for a kernel of before that has failed would name the product.
-  if (status != CUBLAS_STATUS_SUCCESS) device.check_launch("gemm");
+  if (status != CUBLAS_STATUS_SUCCESS) device.check(cudaGetLastError(), "cublasLtMatmul");
   check_cublas(status, "cublasLtMatmul");
 }
 

@@ -115,9 +115,11 @@ TEST_F(GpuStart, LimitsOfTheKernelsAreTheJobs) {
         "num_attention_heads can be 4, 8, 16"}},
       {"--set model.hidden_size=16640 --set model.num_attention_heads=130",
        {"model.hidden_size: 16640 is more than the GPU's norms take, 16384"}},
-      {"--set training.sequence_length=65536 --set model.max_position_embeddings=65536 --set "
-       "training.micro_batch_size=128 --set training.global_batch_size=128",
-       {"training.micro_batch_size: 128 sequences of 65536 tokens", "micro_batch_size can be 1 to 64"}},
+      {"--set model.num_attention_heads=16 --set training.sequence_length=4096 --set "
+       "model.max_position_embeddings=4096 --set training.micro_batch_size=256 --set "
+       "training.global_batch_size=256",
+       {"training.micro_batch_size: 256 sequences of 4096 tokens with 16 heads",
+        "micro_batch_size can be 1 to 128"}},
       {"--set model.vocab_size=5000000",
        {"model.vocab_size: 5000000 over parallel.tensor 1 is more than the 4194304 rows",
         "tensor 2 or more"}},
