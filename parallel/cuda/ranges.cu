@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
+
 namespace triax {
 
 namespace {
@@ -10,13 +12,21 @@ namespace {
 void begin(std::string_view name, const Trace::Number* numbers, size_t count) {
   // Without memory of the heap: this is done for each range, whether a profiler is there or not.
   char text[128];
-  char* const end = text + sizeof text - 1;
-  const auto put = [&](char* at, fmt::string_view words, const auto&... values) {
-    return fmt::vformat_to_n(at, static_cast<size_t>(end - at), words, fmt::make_format_args(values...)).out;
+  size_t at = 0;
+  const auto put = [&](fmt::string_view piece) {
+    const size_t n = std::min(piece.size(), sizeof text - 1 - at);
+    std::copy_n(piece.data(), n, text + at);
+    at += n;
   };
-  char* at = put(text, "{}", name);
-  for (size_t i = 0; i < count; ++i) at = put(at, ", {} {}", numbers[i].first, numbers[i].second);
-  *at = 0;
+  put({name.data(), name.size()});
+  for (size_t i = 0; i < count; ++i) {
+    const std::string_view what = numbers[i].first;
+    put(", ");
+    put({what.data(), what.size()});
+    put(" ");
+    put(fmt::format_int(numbers[i].second).c_str());
+  }
+  text[at] = 0;
   nvtxRangePushA(text);
 }
 
