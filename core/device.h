@@ -58,9 +58,6 @@ struct DeviceMemoryUse {
   size_t taken = 0, total = 0;
 };
 
-/// Bytes of a GPU's memory that the kernels of one rank share, beside what their calls are given.
-inline constexpr size_t cuda_workspace_bytes = size_t{32} << 20;
-
 /// Memory and execution resources of one rank. Each rank owns its Device and is its only user, so nothing
 /// here is shared between ranks. Work on a device is enqueued in order; on the CPU it is done when the call
 /// returns. The host may not follow pointers to a device's memory: what it wants to see or to put there goes

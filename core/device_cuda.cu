@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -18,6 +17,29 @@ constexpr size_t kStaging = size_t{8} << 20, kStagingPiece = kStaging / 4;
 
 // Destructors can't throw, and after a fault every call fails: the fault itself has been told.
 void ignore(cudaError_t) {}
+
+// What a kernel, or the memory under it, does while it runs. It stays, and comes out of whatever is called
+// next.
+bool of_a_running_kernel(cudaError_t status) {
+  switch (status) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
@@ -42,6 +64,23 @@ void CudaDevice::check(cudaError_t status, std::string_view call, std::source_lo
     last += fmt::format("{}{}", last.empty() ? "" : ", ", enqueued_[i % enqueued_.size()]);
   check_cuda(status, last.empty() ? std::string(call) : fmt::format("{} (enqueued last: {})", call, last),
              place);
+}
+
+void CudaDevice::check_launch(const char* kernel, std::source_location place) const {
+  const cudaError_t status = cudaGetLastError();
+  if (status == cudaSuccess) [[likely]]
+    return;
+  if (!of_a_running_kernel(status))
+    throw Error(ErrorKind::fault,
+                fmt::format("CUDA refuses the kernel {}: {} ({})", kernel, cudaGetErrorString(status),
+                            cudaGetErrorName(status)),
+                place);
+  if (cuda_launch_blocking())
+    throw Error(ErrorKind::fault,
+                fmt::format("the kernel {} has failed: CUDA says {} ({}); compute-sanitizer shows where",
+                            kernel, cudaGetErrorString(status), cudaGetErrorName(status)),
+                place);
+  check(status, fmt::format("the launch of {}", kernel), place);
 }
 
 CudaDevice::CudaDevice(int ordinal, int host_threads) : pool_(host_threads), ordinal_(ordinal) {
@@ -147,7 +186,7 @@ char* CudaDevice::stage(size_t bytes, cudaEvent_t& done) {
                                          [&](const Staged& s) { return s.begin < end && begin < s.end; });
       if (!later_one) break;
     }
-    check(cudaEventSynchronize(oldest.done), "waiting for staged memory");
+    wait_for(oldest.done, "waiting for staged memory");
     staged_.pop_front();
     if (done) check(cudaEventDestroy(done), "cudaEventDestroy");
     done = oldest.done;
@@ -173,6 +212,8 @@ void CudaDevice::write(void* destination, const void* host_source, size_t bytes)
 }
 
 void CudaDevice::read(void* host_destination, const void* source, size_t bytes) {
+  // A copy to memory that is not page-locked would wait within CUDA, where nobody looks after messages.
+  if (watch_ && watch_->busy()) synchronize();
   if (bytes)
     check(cudaMemcpyAsync(host_destination, source, bytes, cudaMemcpyDeviceToHost, stream_),
           "a copy from the GPU's memory");
@@ -189,6 +230,7 @@ cudaError_t wait_watched(CudaDevice::Watch& watch, const std::function<cudaError
     const cudaError_t status = query();
     if (status == cudaSuccess) watch.look();  // what has ended with it
     if (status != cudaErrorNotReady) return status;
+    cudaGetLastError();  // "not ready" is no error, and is not to be the next kernel's
     watch.look();
     // Most waits are short; a long one leaves the processor to others.
     if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2))
@@ -217,6 +259,15 @@ void CudaDevice::read_later(void* host_destination, const void* source, size_t b
           "a copy from the GPU's memory");
 }
 
+// An event that was never recorded has been reached.
+void CudaDevice::wait_for(cudaEvent_t event, std::string_view what) {
+  if (cudaEventQuery(event) == cudaSuccess) return;
+  cudaGetLastError();  // "not ready" is no error, and is not to be the next call's
+  check(watch_ && watch_->busy() ? wait_watched(*watch_, [&] { return cudaEventQuery(event); })
+                                 : cudaEventSynchronize(event),
+        what);
+}
+
 namespace {
 
 class CudaEvent final : public DeviceEvent {
@@ -228,16 +279,7 @@ class CudaEvent final : public DeviceEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   void record() override { device_->check(cudaEventRecord(event_, device_->stream()), "cudaEventRecord"); }
-  // An event that was never recorded has been reached.
-  void wait() override {
-    if (cudaEventQuery(event_) == cudaSuccess) return;
-    cudaGetLastError();  // "not ready" is no error, and is not to be the next call's
-    CudaDevice::Watch* watch = device_->watch().get();
-    const cudaError_t status = watch && watch->busy()
-                                   ? wait_watched(*watch, [this] { return cudaEventQuery(event_); })
-                                   : cudaEventSynchronize(event_);
-    device_->check(status, "waiting for the end of a step or a copy");
-  }
+  void wait() override { device_->wait_for(event_, "waiting for the end of a step or a copy"); }
 
  private:
   CudaDevice* device_;
@@ -280,13 +322,17 @@ class CudaClock final : public DeviceClock {
 class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(cudaGraph_t graph, CudaDevice& device) : device_(&device) {
-    device_->check(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
+    // A refusal is told here: the next call's error is not to be this one.
+    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
+    if (status != cudaSuccess) cudaGetLastError();
+    device_->check(status, "cudaGraphInstantiate");
   }
   ~CudaGraph() override { ignore(cudaGraphExecDestroy(executable_)); }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
   void launch() override {
     device_->check(cudaGraphLaunch(executable_, device_->stream()), "cudaGraphLaunch");
+    device_->enqueued("all kernels of a step's graph (training.cuda_graph: off enqueues them one by one)");
   }
 
  private:
@@ -305,8 +351,7 @@ std::unique_ptr<DeviceClock> CudaDevice::make_clock() {
 }
 
 bool CudaDevice::captures() const {
-  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-  return !blocking || !*blocking || *blocking == '0';
+  return !cuda_launch_blocking();
 }
 
 std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()>& enqueue) {
@@ -320,7 +365,9 @@ std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()>& en
     cudaGetLastError();  // what broke the capture is on its way already
     throw;
   }
-  check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+  if (ended != cudaSuccess) cudaGetLastError();  // told here; what is enqueued instead is not to fail of it
+  check(ended, "cudaStreamEndCapture");
   struct Destroy {
     void operator()(cudaGraph_t g) const { ignore(cudaGraphDestroy(g)); }
   };

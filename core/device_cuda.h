@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/cuda_choices.h"
 #include "core/device.h"
 
 namespace triax {
@@ -71,13 +72,21 @@ class CudaDevice final : public Device {
   const std::shared_ptr<Watch>& watch() const { return watch_; }
   void set_watch(std::shared_ptr<Watch> watch) { watch_ = std::move(watch); }
 
+  /// Returns when the event has been reached, or was never recorded; the watch looks after messages
+  /// meanwhile. An error names `what`.
+  void wait_for(cudaEvent_t event, std::string_view what);
+
   int ordinal() const { return ordinal_; }
   /// Notes that `kernel`, a literal, was enqueued: an error that comes out of a later call names the last
-  /// ones.
+  /// ones. A graph is one of them.
   void enqueued(const char* kernel) { enqueued_[enqueued_count_++ % enqueued_.size()] = kernel; }
   /// check_cuda() with the kernels that were enqueued last.
   void check(cudaError_t status, std::string_view call,
              std::source_location place = std::source_location::current()) const;
+  /// After the launch of `kernel`, before enqueued(): a fault names this kernel where the runtime refuses it,
+  /// or, with CUDA_LAUNCH_BLOCKING, where it has failed; the fault of an earlier one, which may come out of
+  /// any launch, names those that were enqueued last.
+  void check_launch(const char* kernel, std::source_location place = std::source_location::current()) const;
   /// Where this rank's kernels and copies are enqueued.
   cudaStream_t stream() const { return stream_; }
   /// Device memory for a kernel's own use until its end: of the stream's calls only one uses it at a time.
@@ -93,7 +102,6 @@ class CudaDevice final : public Device {
     cudaEvent_t done;
   };
   char* stage(size_t bytes, cudaEvent_t& done);
-
   ThreadPool pool_;
   int ordinal_;
   cudaStream_t stream_ = nullptr;

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/cuda_choices.h"
+#include "kernels/cuda/limits.h"
+
 namespace triax {
 
 namespace {
@@ -40,6 +43,7 @@ class Rules {
   void sequence();
   void positions();
   void options();
+  void gpu();
 
  private:
   bool sound(std::initializer_list<const char*> keys) const {
@@ -379,6 +383,48 @@ void Rules::options() {
            lr.decay_steps, lr.decay_steps);
 }
 
+// What the GPU's kernels take. The CPU's take anything.
+void Rules::gpu() {
+  if (!sound({"training.device"}) || c.training.device != "cuda" || !sound({hidden_key})) return;
+  const auto& m = c.model;
+  const int64_t heads = m.num_attention_heads, tensor = c.parallel.tensor;
+  const auto room = static_cast<int64_t>(cuda_workspace_bytes);
+  if (m.hidden_size > cuda::norm_max_row)
+    broken(
+        "model.hidden_size: {} is more than the GPU's norms take, {}; hidden_size can be up to that, or "
+        "device "
+        "cpu",
+        m.hidden_size, cuda::norm_max_row);
+  if (sound({heads_key}) && m.hidden_size % heads == 0 && m.hidden_size / heads > cuda::attention_max_head)
+    broken(
+        "model.num_attention_heads: {} of hidden_size {} have {} elements each, and the GPU's attention "
+        "takes "
+        "up to {}; num_attention_heads can be {}, or device cpu",
+        heads, m.hidden_size, m.hidden_size / heads, cuda::attention_max_head,
+        values(m.hidden_size, [&](int64_t x) {
+          return m.hidden_size % x == 0 && m.hidden_size / x <= cuda::attention_max_head;
+        }));
+  if (!sound({tensor_key}) || tensor == 0) return;
+  if (sound({heads_key, micro_key, sequence_key}) && heads % tensor == 0) {
+    const int64_t sequence_bytes =
+        c.training.sequence_length * (heads / tensor) * static_cast<int64_t>(cuda::attention_bytes);
+    if (c.training.micro_batch_size * sequence_bytes > room)
+      broken(
+          "training.micro_batch_size: {} sequences of {} tokens with {} heads on a rank need {} bytes of the "
+          "{} that the GPU's attention has for its backward; {}, or more parallel.tensor, or device cpu",
+          c.training.micro_batch_size, c.training.sequence_length, heads / tensor,
+          c.training.micro_batch_size * sequence_bytes, room,
+          sequence_bytes > room ? "a shorter sequence_length"
+                                : fmt::format("micro_batch_size can be 1 to {}", room / sequence_bytes));
+  }
+  const int64_t most_rows = room / static_cast<int64_t>(cuda::embedding_row_bytes);
+  if (sound({"model.vocab_size"}) && (m.vocab_size + tensor - 1) / tensor > most_rows)
+    broken(
+        "model.vocab_size: {} over parallel.tensor {} is more than the {} rows per rank that the GPU's "
+        "gradient of the embedding takes; vocab_size can be up to {}, tensor {} or more, or device cpu",
+        m.vocab_size, tensor, most_rows, most_rows * tensor, (m.vocab_size + most_rows - 1) / most_rows);
+}
+
 }  // namespace
 
 void check_legal(const RunConfig& config, int ranks, const std::string& ranks_from, FieldReport& report) {
@@ -391,6 +437,7 @@ void check_legal(const RunConfig& config, int ranks, const std::string& ranks_fr
   rules.sequence();
   rules.positions();
   rules.options();
+  rules.gpu();
 }
 
 }  // namespace triax

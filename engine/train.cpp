@@ -191,6 +191,7 @@ void Run::introduce() {
   log_.info("rank {} of {} on {}, process {}: tensor {}, data {}, stage {}; {} compute threads",
             world_.rank(), world_.size(), host, getpid(), mesh_.coordinate("tp"), mesh_.coordinate("dp"),
             mesh_.coordinate("pp"), device_->threads().size());
+  if (!backend_.place.empty()) log_.info("computes on {}", backend_.place);
   if (!mesh_.transports().empty()) log_.info("messages between GPUs: {}", mesh_.transports());
 }
 
@@ -205,6 +206,7 @@ void Run::announce() {
                config_.parallel.schedule, trainer_.rows_per_step() / config_.training.micro_batch_size,
                config_.training.micro_batch_size, device_->threads().size(),
                device_->threads().size() == 1 ? "thread" : "threads");
+  if (!backend_.place.empty()) log_.console("rank 0 computes on {}", backend_.place);
   if (!mesh_.transports().empty()) log_.console("messages between GPUs: {}", mesh_.transports());
   log_.console("memory of rank 0, bytes:\n{}", memory_table(plan_.memory));
   if (!folder_.moved_to().empty())

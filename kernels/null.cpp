@@ -1,6 +1,4 @@
-#include <cstdlib>
-#include <string_view>
-
+#include "core/cuda_choices.h"
 #include "core/error.h"
 #include "core/null_device.h"
 #include "kernels/work.h"
@@ -74,15 +72,7 @@ Kernels null_cuda_kernels() {
 }
 
 bool cuda_fuses_gelu(DType dtype, int64_t columns) {
-  static const bool apart = [] {
-    const char* choice = std::getenv("TRIAX_CUDA_GELU");
-    if (!choice) return false;
-    const std::string_view how = choice;
-    check(how == "fused" || how == "apart",
-          "TRIAX_CUDA_GELU is '{}'; it can be fused (at the end of a product) or apart (a kernel of its own)",
-          how);
-    return how == "apart";
-  }();
+  static const bool apart = cuda_choices().gelu_apart;
   return !apart && dtype == DType::bf16 && columns % 8 == 0;
 }
 

@@ -248,6 +248,7 @@ int run_on_ranks(const char* interrupted, const LoadConfig& load, const RankBody
   try {
     config = load(mpi ? launched : 0);
     check_backend(config.training.device, config.training.deterministic);
+    if (!mpi) check_thread_ranks(config.training.device, world_size(config));
   } catch (const Error&) {
     outlast_launch();  // while all of them are there to be counted
     if (rank_0_speaks(rank, stop)) return exit_usage;

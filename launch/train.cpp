@@ -4,6 +4,7 @@
 #include "engine/startup.h"
 #include "launch/commands.h"
 #include "launch/on_ranks.h"
+#include "parallel/backend.h"
 
 namespace triax {
 
@@ -28,6 +29,7 @@ int train(const TrainOptions& options) {
   RunConfig config;
   const auto load = [&](int launched) {
     config = load_job(options.job.files, options.job.sets, {launched, options.job.ranks});
+    if (config.training.cuda_graph == "on") check_captures(config.training.device);
     return config;
   };
   return run_on_ranks("saving after this step", load, [&](Communicator& world, const RankStart& start) {

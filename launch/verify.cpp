@@ -21,6 +21,7 @@ int verify(const JobArguments& job) {
   bool agrees = true;
   for (const RunConfig& run : runs_to_verify(load_job(job.files, job.sets, {0, job.ranks}))) {
     check_backend(run.training.device);
+    check_thread_ranks(run.training.device, world_size(run));
     const VerifyReport report = verify(run);
     fmt::print("{}\n", to_text(report));
     agrees = agrees && report.agrees();

@@ -68,7 +68,7 @@ Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs, const DeviceM
 std::string Mesh::transports() const {
   std::map<std::string, std::string> groups;  // by transport
   for (const auto* group :
-       {&tp_, &dp_, &dp_shard_, &dp_replicas_, &pp_forward_, &pp_backward_, &tp_copies_, &tied_})
+       {&tp_, &dp_, &dp_shard_, &dp_replicas_, &pp_forward_, &pp_backward_, &tp_copies_, &tied_, &sums_})
     if (*group && !(*group)->transport().empty()) {
       std::string& names = groups[(*group)->transport()];
       names += (names.empty() ? "" : ", ") + (*group)->name();

@@ -61,7 +61,10 @@ void Flights::look() {
   const auto now = Recorder::Clock::now();
   std::erase_if(flights_, [&](const Flight& flight) {
     const cudaError_t status = cudaEventQuery(flight.done.get());
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // is no error, and is not to be the next kernel's
+      return false;
+    }
     check_cuda(status, fmt::format("{} in group '{}'", describe(flight.call), flight.link->group()));
     recorder_->finish(flight.ticket, now);
     return true;

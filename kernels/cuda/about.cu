@@ -7,23 +7,7 @@
 #include <exception>
 #include <string>
 
-#include "core/library.h"
 #include "kernels/cuda/attention.h"
-
-namespace {
-
-// NCCL is no part of CUDA, and one GPU needs none: it is looked for, not linked.
-int nccl_version() {
-  void* library = dlopen(triax::nccl_library_name().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return 0;
-  int version = 0;
-  const auto get = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
-  if (!get || get(&version) != 0) version = 0;
-  dlclose(library);
-  return version;
-}
-
-}  // namespace
 
 const char* triax_cuda_check_cudnn() {
 #ifdef TRIAX_CUDNN
@@ -46,7 +30,9 @@ const char* triax_cuda_check_cudnn() {
 const char* triax_cuda_about(TriaxCudaAbout* about) {
   *about = {};
   about->cublaslt = static_cast<int>(cublasLtGetVersion());
-  about->nccl = nccl_version();
+#ifdef TRIAX_CUDNN
+  about->cudnn = 1;
+#endif
   cudaError_t status = cudaRuntimeGetVersion(&about->runtime);
   if (status == cudaSuccess) status = cudaDriverGetVersion(&about->driver);
   // Without a driver the count is an error and the argument stays as it was.

@@ -8,7 +8,7 @@ extern "C" {
 struct TriaxCudaAbout {
   int runtime;   ///< CUDA runtime, e.g. 13000
   int cublaslt;  ///< e.g. 130000
-  int nccl;      ///< of the NCCL that is found (nccl_library_name()), e.g. 22809; 0: none
+  int cudnn;     ///< 1: attention can go through cuDNN, where that is found; 0: built without its headers
   int driver;    ///< newest CUDA that the driver knows; 0 without a driver
   int devices;   ///< GPUs that can be used; 0 without a driver
 };

@@ -86,7 +86,7 @@ void attention_backward(Device& device, const AttentionBackward& op) {
   CudaDevice& gpu = cuda_device(device);
   if (cudnn_attention_backward(gpu, op)) return;
   const int64_t rows = op.b * op.s * op.heads;
-  const size_t bytes = static_cast<size_t>(rows) * sizeof(float);
+  const size_t bytes = static_cast<size_t>(rows) * attention_bytes;
   check(bytes <= cuda_workspace_bytes,
         "the backward of attention over {} tokens and {} heads needs {} bytes of the GPU's workspace of {}; "
         "use a "

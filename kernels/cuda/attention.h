@@ -1,11 +1,10 @@
 #pragma once
 
 #include "core/device_cuda.h"
+#include "kernels/cuda/limits.h"
 #include "kernels/kernels.h"
 
 namespace triax::cuda {
-
-inline constexpr int64_t attention_max_head = 256;
 
 // attention_tensor.cu: bf16 on tensor cores.
 /// Whether the kernels below take this shape, at these addresses.
@@ -16,10 +15,6 @@ void tensor_attention_forward(CudaDevice& device, const AttentionForward& op);
 void tensor_attention_backward(CudaDevice& device, const AttentionBackward& op, const float* delta);
 
 // attention_cudnn.cu: cuDNN's, where it is asked for and takes the shape.
-/// TRIAX_CUDA_ATTENTION: our own kernels (the default), or cuDNN's, with a backward that is fast or one that
-/// adds in one order.
-enum class CudnnChoice { own, fastest, deterministic };
-CudnnChoice cudnn_choice();
 /// Whether cuDNN has been given the work.
 bool cudnn_attention_forward(CudaDevice& device, const AttentionForward& op);
 bool cudnn_attention_backward(CudaDevice& device, const AttentionBackward& op);

@@ -1,11 +1,10 @@
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <map>
-#include <string_view>
 #include <tuple>
 
+#include "core/cuda_choices.h"
 #include "core/error.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/elements.h"
@@ -21,24 +20,17 @@
 
 namespace triax::cuda {
 
-CudnnChoice cudnn_choice() {
-  static const CudnnChoice choice = [] {
-    const char* asked = std::getenv("TRIAX_CUDA_ATTENTION");
-    const std::string_view how = asked ? asked : "own";
-    check(how == "own" || how == "cudnn" || how == "cudnn-deterministic",
-          "TRIAX_CUDA_ATTENTION is '{}'; it can be own, cudnn or cudnn-deterministic", how);
-#ifndef TRIAX_CUDNN
-    check(how == "own",
-          "TRIAX_CUDA_ATTENTION is '{}', but this CUDA library was built without cuDNN's headers; it can be "
-          "own",
-          how);
-#endif
-    return how == "own"     ? CudnnChoice::own
-           : how == "cudnn" ? CudnnChoice::fastest
-                            : CudnnChoice::deterministic;
-  }();
-  return choice;
+using Attention = CudaChoices::Attention;
+
+namespace {
+
+// check_backend() has refused what this library was built without.
+Attention choice() {
+  static const Attention chosen = cuda_choices().attention;
+  return chosen;
 }
+
+}  // namespace
 
 #ifdef TRIAX_CUDNN
 
@@ -249,7 +241,7 @@ class CudnnAttention {
     const auto [found, is_new] = plans_.try_emplace({h, backward});
     Plan& plan = found->second;
     if (!is_new) return plan;
-    const bool deterministic = cudnn_choice() == CudnnChoice::deterministic;
+    const bool deterministic = choice() == Attention::cudnn_deterministic;
     if (backward)
       make_backward(plan.graph, h, deterministic);
     else
@@ -300,8 +292,8 @@ CudnnAttention& attention_of(CudaDevice& device) {
 
 bool takes(int64_t head_size, const ConstElements& a, const ConstElements& b, const ConstElements& c,
            const ConstElements& d) {
-  return cudnn_choice() != CudnnChoice::own && a.dtype() == DType::bf16 && head_size % 8 == 0 &&
-         head_size <= 128 && aligned16(a.as<bf16>(), b.as<bf16>(), c.as<bf16>(), d.as<bf16>());
+  return choice() != Attention::own && a.dtype() == DType::bf16 && head_size % 8 == 0 && head_size <= 128 &&
+         aligned16(a.as<bf16>(), b.as<bf16>(), c.as<bf16>(), d.as<bf16>());
 }
 
 }  // namespace
@@ -332,10 +324,10 @@ void check_cudnn_graphs() {
 #else
 
 bool cudnn_attention_forward(CudaDevice&, const AttentionForward&) {
-  return cudnn_choice() != CudnnChoice::own;
+  return choice() != Attention::own;
 }
 bool cudnn_attention_backward(CudaDevice&, const AttentionBackward&) {
-  return cudnn_choice() != CudnnChoice::own;
+  return choice() != Attention::own;
 }
 
 #endif

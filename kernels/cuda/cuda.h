@@ -11,8 +11,9 @@ namespace triax::cuda {
 // call); none adds floats in an order that chance decides, so that equal calls have equal bits.
 //
 // Where kernels.h promises more than a GPU keeps:
-// - gemm: a row's bits may depend on M and on what the addresses are multiples of, since cuBLASLt chooses its
-//   algorithm by them; and they belong to one kind of GPU and one version of the library.
+// - gemm: a row's bits may depend on M and, below 16 bytes, on what the addresses are multiples of, since
+// cuBLASLt
+//   chooses its algorithm by them; and they belong to one kind of GPU and one version of the library.
 // - attention_cached: in bf16, with head sizes that the tensor cores' kernels take (64, 128), the output is
 // that of
 //   attention_forward up to rounding, not its bits; in f32 and for other head sizes it has the bits.

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/limits.h"
 #include "kernels/cuda/reductions.h"
 
 namespace triax::cuda {
@@ -25,6 +26,7 @@ __global__ void gather(int64_t h, int cuts, int64_t rows, int64_t first_row, con
 struct Occurrence {
   int first, count;
 };
+static_assert(sizeof(Occurrence) == embedding_row_bytes);
 
 __global__ void forget(int64_t t, int64_t rows, int64_t first_row, const int32_t* ids, Occurrence* of_row) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

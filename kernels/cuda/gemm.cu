@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "core/cuda_choices.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/state.h"
@@ -8,9 +9,9 @@
 // asked for is C^T = op(B)^T op(A)^T, with our B in the place of the library's A, and its bias of one value
 // per row of C^T.
 //
-// Sums are fp32 (CUBLAS_COMPUTE_32F: no TF32), also those of a product that is split along K, which are kept
-// in fp32 until they are added. The algorithm is the heuristic's first: equal calls have equal bits, on one
-// kind of GPU and version of the library.
+// Sums are fp32 (CUBLAS_COMPUTE_32F: no TF32 unless TRIAX_CUDA_TF32 asks for it), also those of a product
+// that is split along K, which are kept in fp32 until they are added. The algorithm is the heuristic's first:
+// equal calls have equal bits, on one kind of GPU and version of the library.
 //
 // The library's GELU is the tanh form. Its epilogue for the bias's gradient is not used: it writes the sums
 // in the result's type, and the gradients of weights are accumulated in fp32.
@@ -19,9 +20,10 @@ namespace triax::cuda {
 
 namespace {
 
-/// The largest power of two, up to 256, that an address is a multiple of.
+/// The largest power of two, up to the widest load's 16 bytes, that an address is a multiple of. Where a
+/// tensor lies beyond that changes with the grid and its buckets, and is not to choose the algorithm.
 int alignment_of(const void* p) {
-  int alignment = 256;
+  int alignment = 16;
   while (reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment) != 0) alignment /= 2;
   return alignment;
 }
@@ -68,7 +70,12 @@ cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_
 
 GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key, const void* bias, const void* z,
                    size_t workspace_bytes) {
-  check_cublas(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  static const bool tf32 = cuda_choices().tf32;
+  check_cublas(
+      cublasLtMatmulDescCreate(
+          &desc_, tf32 && key.operands == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+          CUDA_R_32F),
+      "cublasLtMatmulDescCreate");
   const int32_t no = CUBLAS_OP_N, yes = CUBLAS_OP_T;
   set(desc_, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? yes : no, "transposition of B");
   set(desc_, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? yes : no, "transposition of A");
@@ -121,10 +128,12 @@ void GemmPlan::run(cublasLtHandle_t handle, CudaDevice& device, const Gemm& op, 
   if (op.bias) set(desc_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(op.bias), "the bias's address");
   const float alpha = 1;
   void* c = const_cast<void*>(address(op.c));
-  check_cublas(
+  const cublasStatus_t status =
       cublasLtMatmul(handle, desc_, &alpha, address(op.b), a_, address(op.a), b_, &op.beta, c, c_, c, c_,
-                     &algorithm_, device.workspace(), cuda_workspace_bytes, device.stream()),
-      "cublasLtMatmul");
+                     &algorithm_, device.workspace(), cuda_workspace_bytes, device.stream());
+  // The library's words for a kernel of before that has failed would name the product.
+  if (status != CUBLAS_STATUS_SUCCESS) device.check(cudaGetLastError(), "cublasLtMatmul");
+  check_cublas(status, "cublasLtMatmul");
 }
 
 namespace {

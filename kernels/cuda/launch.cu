@@ -2,12 +2,6 @@
 
 namespace triax::cuda {
 
-void check_enqueued(const char* what) {
-  const cudaError_t status = cudaGetLastError();
-  check(status == cudaSuccess, "CUDA refused the kernel {}, or it has failed (CUDA_LAUNCH_BLOCKING=1): {}",
-        what, cudaGetErrorString(status));
-}
-
 void allow_shared(const char* name, const void* kernel, size_t bytes) {
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));

@@ -14,10 +14,6 @@ inline CudaDevice& cuda_device(Device& device) {
   return static_cast<CudaDevice&>(device);
 }
 
-/// A fault that names `what` unless the runtime took what was enqueued before, and, with
-/// CUDA_LAUNCH_BLOCKING=1 in the environment, has done it.
-void check_enqueued(const char* what);
-
 /// Lets `kernel` have `bytes` of dynamic shared memory where that is more than the 48 KiB that all may have.
 void allow_shared(const char* name, const void* kernel, size_t bytes);
 
@@ -28,8 +24,8 @@ void launch(const char* name, CudaDevice& device, void (*kernel)(P...), dim3 gri
             size_t shared_bytes, A&&... args) {
   if (shared_bytes > 48 * 1024) allow_shared(name, reinterpret_cast<const void*>(kernel), shared_bytes);
   enqueue(name, kernel, grid, block, shared_bytes, device.stream(), static_cast<A&&>(args)...);
+  device.check_launch(name);
   device.enqueued(name);
-  check_enqueued(name);
 }
 
 /// n / d, rounded up.

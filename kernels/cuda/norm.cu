@@ -1,6 +1,7 @@
 #include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/limits.h"
 #include "kernels/cuda/reductions.h"
 
 namespace triax::cuda {
@@ -11,7 +12,7 @@ namespace {
 // once. Which of them is decided by the shape alone.
 constexpr int kElements = 32;  // of a thread
 constexpr int kRowWarps = 4;   // of a block whose warps have a row each
-constexpr int kMaxThreads = 512;
+constexpr int kMaxThreads = norm_max_row / kElements;
 
 template <int W>
 struct Row {
@@ -36,8 +37,7 @@ struct RowLaunch {
 template <int W>
 RowLaunch row_launch(int64_t t, int64_t h) {
   const int64_t threads = pieces(pieces(h, kElements), 32) * 32;
-  check(threads <= kMaxThreads, "a norm over {} elements: the GPU's kernels take up to {}", h,
-        kMaxThreads * kElements);
+  check(threads <= kMaxThreads, "a norm over {} elements: the GPU's kernels take up to {}", h, norm_max_row);
   const bool warp_each = threads == 32;
   return {warp_each, blocks(warp_each ? pieces(t, kRowWarps) : t),
           static_cast<unsigned>(warp_each ? 32 * kRowWarps : threads)};

@@ -7,6 +7,7 @@
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "kernels/cuda/device_code.h"
+#include "kernels/cuda/limits.h"
 
 namespace triax {
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 4096;
-constexpr int kMaxRanks = 64;  // their addresses are the kernel's arguments
+constexpr int kMaxRanks = cuda::max_thread_ranks;  // their addresses are the kernel's arguments
 
 /// Where the ranks' elements are: buffers of all ranks of this process, ...
 struct Places {
@@ -114,7 +115,6 @@ void enqueue_reduction(cudaStream_t stream, ReduceOp op, const From& from, int64
     cuda::enqueue("sum_ranks", sum_ranks<T, From>, blocks, kThreads, 0, stream, from, count);
   else
     cuda::enqueue("max_ranks", max_ranks<T, From>, blocks, kThreads, 0, stream, from, count);
-  check_cuda(cudaGetLastError(), fmt::format("the reduction of {} elements over {} ranks", count, from.n));
 }
 
 template <class From>
@@ -137,6 +137,8 @@ void enqueue_reduction(cudaStream_t stream, DType dtype, ReduceOp op, const From
 
 void add_pieces(cudaStream_t stream, const PieceSum& sum) {
   enqueue_reduction(stream, sum.dtype, sum.op, Pieces{sum, sum.ranks}, sum.count);
+  check_cuda(cudaGetLastError(),
+             fmt::format("the reduction of {} elements over {} ranks", sum.count, sum.ranks));
 }
 
 class CudaLink final : public DeviceLink {
@@ -166,7 +168,10 @@ class CudaLink final : public DeviceLink {
     std::copy(outputs.begin(), outputs.end(), places.outputs);
     places.n = static_cast<int>(inputs.size());
     places.outs = static_cast<int>(outputs.size());
-    enqueue_reduction(static_cast<CudaDevice&>(device).stream(), dtype, op, places, count);
+    auto& gpu = static_cast<CudaDevice&>(device);
+    enqueue_reduction(gpu.stream(), dtype, op, places, count);
+    gpu.check_launch("reduction over ranks");
+    gpu.enqueued("reduction over ranks");
   }
 
   std::unique_ptr<Communicator> connect(std::unique_ptr<Communicator>& group, Device& device,

@@ -262,7 +262,10 @@ class EmulatedGraph : public ::testing::Test {
     calls = reinterpret_cast<long (*)(const char*)>(dlsym(library, "emulated_cuda_calls"));
     ranges = reinterpret_cast<const char* (*)()>(dlsym(library, "emulated_cuda_ranges"));
     break_capture = reinterpret_cast<void (*)(int)>(dlsym(library, "emulated_cuda_break_capture"));
-    ASSERT_TRUE(calls && ranges && break_capture);
+    refuse = reinterpret_cast<void (*)(const char*)>(dlsym(library, "emulated_cuda_refuse"));
+    fail_kernel = reinterpret_cast<void (*)(const char*)>(dlsym(library, "emulated_cuda_fail_kernel"));
+    products = reinterpret_cast<const char* (*)()>(dlsym(library, "emulated_cuda_products"));
+    ASSERT_TRUE(calls && ranges && break_capture && refuse && fail_kernel && products);
   }
   static RunConfig job(const std::string& graph, const std::string& precision = "fp32") {
     RunConfig config = small_job("cuda");
@@ -274,6 +277,23 @@ class EmulatedGraph : public ::testing::Test {
   long (*calls)(const char* function) = nullptr;
   const char* (*ranges)() = nullptr;
   void (*break_capture)(int calls) = nullptr;
+  void (*refuse)(const char* function) = nullptr;
+  void (*fail_kernel)(const char* name) = nullptr;
+  const char* (*products)() = nullptr;
+
+  /// What a run says in which `kernel` fails in the step `step`.
+  std::string failure(const RunConfig& config, const char* kernel, int64_t step) {
+    std::string text;
+    try {
+      run(config, batches_of(config, {}), true, [&](Trainer&, int64_t now) {
+        if (now == step) fail_kernel(kernel);
+      });
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    fail_kernel(nullptr);
+    return text;
+  }
 };
 
 // Dropout, clipping, the schedule of learning rates, two micro-batches, skipped steps, before and after the
@@ -350,6 +370,17 @@ TEST_F(EmulatedGraph, WhereACaptureFailsStepsAreEnqueued) {
     told |= news.find("steps are not captured as a CUDA graph: cu") == 0 &&  // the call's name
             news.find("operation failed due to a previous error during capture") != std::string::npos;
   EXPECT_TRUE(told) << fmt::format("{}", fmt::join(broken.news, "; "));
+  // The last two calls of a capture, whose error is not to be the next kernel's.
+  for (const char* function : {"cudaStreamEndCapture", "cudaGraphInstantiate"}) {
+    const Course refused = run(config, batches, true, [&](Trainer&, int64_t step) {
+      if (step == 3) refuse(function);
+    });
+    expect_same(refused, usual, function);
+    bool named = false;
+    for (const std::string& news : refused.news)
+      named |= news.find(std::string("steps are not captured as a CUDA graph: ") + function) == 0;
+    EXPECT_TRUE(named) << function << ": " << fmt::format("{}", fmt::join(refused.news, "; "));
+  }
   try {
     run(job("on"), batches, true, breaks);
     FAIL() << "training.cuda_graph: on goes on without a graph";
@@ -358,6 +389,51 @@ TEST_F(EmulatedGraph, WhereACaptureFailsStepsAreEnqueued) {
               std::string::npos)
         << error.what();
   }
+}
+
+// A kernel that fails while it runs is told by the launch after it, which is not to be blamed.
+TEST_F(EmulatedGraph, AKernelThatFailsIsAmongThoseThatAreNamed) {
+  const std::string enqueued = failure(job("off"), "rotary embedding", 2);
+  const size_t list = enqueued.find("(enqueued last: ");
+  ASSERT_NE(list, std::string::npos) << enqueued;
+  EXPECT_NE(enqueued.find("rotary embedding", list), std::string::npos) << enqueued;
+  EXPECT_NE(enqueued.find("an illegal memory access was encountered"), std::string::npos) << enqueued;
+  EXPECT_NE(enqueued.find("CUDA_LAUNCH_BLOCKING=1"), std::string::npos) << enqueued;
+  EXPECT_EQ(enqueued.find("CUDA refuses the kernel"), std::string::npos) << enqueued;
+  const std::string replayed = failure(job("on"), "rotary embedding", 6);
+  EXPECT_NE(replayed.find("(enqueued last: "), std::string::npos) << replayed;
+  EXPECT_NE(replayed.find("all kernels of a step's graph (training.cuda_graph: off"), std::string::npos)
+      << replayed;
+  setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  const std::string blocking = failure(job("off"), "rotary embedding", 2);
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+  EXPECT_EQ(
+      blocking.find("rank 0: the kernel rotary embedding has failed: CUDA says an illegal memory access"), 0U)
+      << blocking;
+}
+
+// cuBLASLt's algorithm is chosen by what it is asked for: where weights lie is not to be in that, or a grid
+// would have other bits than another.
+TEST_F(EmulatedGraph, TheSameProductsAreAskedForOnOneStageAndOnTwo) {
+  RunConfig config = small_job("cuda");
+  config.model.hidden_size = 40;
+  config.model.num_hidden_layers = 4;
+  config.model.intermediate_size = 56;
+  config.training.precision = "bf16";
+  config.training.steps = 1;
+  const Batches batches = batches_of(config, {});
+  products();
+  run(config, batches, false);
+  const std::string one = products();
+  EXPECT_NE(one.find(", aligned 16 16 16 16\n"), std::string::npos) << one;
+  config.parallel.pipeline = 2;
+  run(config, batches, false);
+  EXPECT_EQ(products(), one);
+  config.parallel.data = 2;
+  config.parallel.zero_stage = 0;
+  config.parallel.reduce_bucket_size = 4096;
+  run(config, batches, false);
+  EXPECT_EQ(products(), one);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST_F(NcclJob, AgreesWithTheCpuAndHasItsOwnBitsInRankOrder) {
   const std::string grid = "--set parallel.tensor=2 --set parallel.data=2 ";
   ASSERT_EQ(triax("cpu", grid), 0) << output("cpu");
   ASSERT_EQ(triax("nccl", grid + cuda, on_gpus(4)), 0) << output("nccl");
-  EXPECT_TRUE(says("nccl", "messages between GPUs: tp, dp: NCCL 2.28.9\n")) << output("nccl");
+  EXPECT_TRUE(says("nccl", "messages between GPUs: tp, dp, sums: NCCL 2.28.9\n")) << output("nccl");
   expect_close("nccl", "cpu");
   ASSERT_EQ(triax("ordered", grid + cuda + deterministic, on_gpus(4)), 0) << output("ordered");
   EXPECT_TRUE(says("ordered", "NCCL 2.28.9, sums in rank order")) << output("ordered");
@@ -108,8 +108,8 @@ TEST_F(NcclJob, RanksThatShareAGpuStageAndSaySo) {
   const std::string grid = "--set parallel.tensor=2 --set parallel.data=2 " + cuda;
   ASSERT_EQ(triax("two", grid, on_gpus(2)), 0) << output("two");
   // Ranks 0 and 2 have GPU 0: the tensor groups have two GPUs, the data groups one.
-  EXPECT_TRUE(says("two", "dp: host memory: ranks 0 and 2 share a GPU; tp: NCCL 2.28.9") ||
-              says("two", "tp: NCCL 2.28.9; dp: host memory: ranks 0 and 2 share a GPU"))
+  EXPECT_TRUE(says("two", "dp, sums: host memory: ranks 0 and 2 share a GPU") &&
+              says("two", "tp: NCCL 2.28.9"))
       << output("two");
   EXPECT_EQ(triax("strict", grid + "--set parallel.transport=nccl", on_gpus(2)), 2);
   EXPECT_TRUE(says("strict", "ranks 0 and 2 share a GPU; start one rank for each GPU")) << output("strict");

@@ -32,6 +32,7 @@ struct Capture {
 };
 thread_local Capture t_capture;
 thread_local int t_break_after = 0;
+thread_local std::string t_refused;
 
 struct Counts {
   std::mutex mutex;
@@ -56,6 +57,13 @@ cudaError_t called_outside_of_captures(const char* function) {
   return failed(cudaErrorStreamCaptureUnsupported);
 }
 
+// Whether this call is the one that emulated_cuda_refuse() has named.
+bool refuses(const char* function) {
+  if (t_refused != function) return false;
+  t_refused.clear();
+  return true;
+}
+
 void break_capture(int calls) {
   t_break_after = calls;
 }
@@ -65,6 +73,7 @@ bool capturing(cudaStream_t stream) {
 }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> call) {
+  if (const cudaError_t error = fault()) return error;
   if (!capturing(stream)) {
     run_on(stream, std::move(call));
     return cudaSuccess;
@@ -91,6 +100,11 @@ extern "C" long emulated_cuda_calls(const char* function) {
 /// The `calls`-th call that the calling thread captures from now on fails, and with it the capture.
 extern "C" void emulated_cuda_break_capture(int calls) {
   break_capture(calls);
+}
+
+/// The next call of `function` (cudaStreamEndCapture, cudaGraphInstantiate) by the calling thread fails.
+extern "C" void emulated_cuda_refuse(const char* function) {
+  t_refused = function;
 }
 
 namespace {
@@ -139,12 +153,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   if (!capturing(stream)) return failed(cudaErrorIllegalState);
   const Capture over = std::exchange(t_capture, {});
-  if (over.broken) return failed(cudaErrorStreamCaptureInvalidated);
+  if (over.broken || refuses(__func__)) return failed(cudaErrorStreamCaptureInvalidated);
   *graph = new CUgraph_st{over.kept};
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   called(__func__);
+  if (refuses(__func__)) return failed(cudaErrorInvalidValue);
   *executable = new CUgraphExec_st{graph->calls};
   return cudaSuccess;
 }
@@ -161,6 +176,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   called(__func__);
   if (capturing(stream)) return failed(cudaErrorStreamCaptureUnsupported);
+  if (const cudaError_t error = fault()) return error;
   for (const auto& call : executable->calls) run_on(stream, call);
   return cudaSuccess;
 }

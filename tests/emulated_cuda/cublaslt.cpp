@@ -6,6 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 struct cublasLtContext {};
@@ -80,7 +85,10 @@ struct Shape {
 cublasStatus_t check(const cublasLtMatmulDescOpaque_t& desc, const cublasLtMatrixLayoutOpaque_t& a,
                      const cublasLtMatrixLayoutOpaque_t& b, const cublasLtMatrixLayoutOpaque_t& c,
                      const cublasLtMatrixLayoutOpaque_t& d, Shape& shape) {
-  if (desc.compute != CUBLAS_COMPUTE_32F || desc.scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool tf32 = desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((!tf32 && desc.compute != CUBLAS_COMPUTE_32F) || (tf32 && a.type != CUDA_R_32F) ||
+      desc.scale != CUDA_R_32F)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool ta = desc.transpose_a == CUBLAS_OP_T, tb = desc.transpose_b == CUBLAS_OP_T;
   shape = {ta ? a.cols : a.rows, tb ? b.rows : b.cols, ta ? a.rows : a.cols};
   if ((tb ? b.cols : b.rows) != shape.k || d.rows != shape.m || d.cols != shape.n || c.rows != d.rows ||
@@ -221,6 +229,29 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
 }
 
+namespace {
+
+/// What algorithms the heuristic was asked for: a line for each kind of product.
+struct Asked {
+  std::mutex mutex;
+  std::set<std::string> products;
+};
+Asked& asked() {
+  static Asked all;
+  return all;
+}
+
+}  // namespace
+
+/// These lines, of all threads since the last call.
+extern "C" const char* emulated_cuda_products() {
+  static thread_local std::string text;
+  const std::lock_guard lock(asked().mutex);
+  text.clear();
+  for (const std::string& line : std::exchange(asked().products, {})) text += line;
+  return text.c_str();
+}
+
 // The algorithm carries what it was asked for, so that the product can refuse what an algorithm of the
 // library might read wrongly: another shape, less aligned operands, a smaller workspace.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
@@ -234,6 +265,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const cublasStatus_t status = check(*desc, *a, *b, *c, *d, shape);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const uint32_t* al = preference->alignment;
+  {
+    const std::lock_guard lock(asked().mutex);
+    std::ostringstream text;
+    text << shape.m << " x " << shape.n << " x " << shape.k << ", types " << a->type << " " << d->type
+         << ", op " << desc->transpose_a << " " << desc->transpose_b << ", epilogue " << desc->epilogue
+         << ", aligned " << al[0] << " " << al[1] << " " << al[2] << " " << al[3] << "\n";
+    asked().products.insert(text.str());
+  }
   results[0] = {};
   results[0].algo = {{shape.m, shape.n, shape.k, uint64_t{al[0]} << 32 | al[1], uint64_t{al[2]} << 32 | al[3],
                       preference->workspace, a->type | d->type << 8, 0x7472696178}};
@@ -249,11 +288,18 @@ bool aligned(const void* p, uint64_t bytes) {
   return bytes == 0 || reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
 
+/// Rounded to the 10 bits of mantissa that TF32 has, ties away from zero (cvt.rna.tf32.f32 of PTX).
+float as_tf32(float x) {
+  return std::isfinite(x) ? std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x1000u) & ~0x1fffu) : x;
+}
+
 /// op(matrix) as rows of floats.
-std::vector<float> packed(const View& view, bool transpose, uint64_t rows, uint64_t cols) {
+std::vector<float> packed(const View& view, bool transpose, uint64_t rows, uint64_t cols, bool tf32) {
   std::vector<float> out(rows * cols);
   for (uint64_t r = 0; r < rows; ++r)
     for (uint64_t c = 0; c < cols; ++c) out[r * cols + c] = transpose ? view.get(c, r) : view.get(r, c);
+  if (tf32)
+    for (float& x : out) x = as_tf32(x);
   return out;
 }
 
@@ -300,8 +346,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const cudaError_t enqueued = emulated_cuda::enqueue(stream, [=] {
     const bool ta = layouts.desc.transpose_a == CUBLAS_OP_T, tb = layouts.desc.transpose_b == CUBLAS_OP_T;
     // Columns one behind the other: the transposed matrices in rows.
-    const std::vector<float> columns_a = packed({layouts.a, a}, !ta, s.k, s.m);
-    const std::vector<float> columns_b = packed({layouts.b, b}, !tb, s.n, s.k);
+    const bool tf32 = layouts.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const std::vector<float> columns_a = packed({layouts.a, a}, !ta, s.k, s.m, tf32);
+    const std::vector<float> columns_b = packed({layouts.b, b}, !tb, s.n, s.k, tf32);
     std::vector<float> sum(s.m * s.n, 0.0f);
     multiply(s, columns_a, columns_b, sum);
 

@@ -1,9 +1,11 @@
 // The runtime's calls on memory of the host.
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "errors.h"
 #include "include/cuda_runtime.h"
@@ -26,6 +28,27 @@ constexpr size_t kTotal = size_t{80} << 30;
 int devices() {
   const char* number = std::getenv("TRIAX_EMULATED_GPUS");
   return number && *number ? std::atoi(number) : 1;
+}
+
+// The newest CUDA that the driver knows.
+int driver() {
+  const char* version = std::getenv("TRIAX_EMULATED_DRIVER");
+  return version && *version ? std::atoi(version) : 13000;
+}
+
+std::mutex fault_mutex;
+std::string failing;  // the kernel that fails when it runs
+std::atomic<cudaError_t> sticky = cudaSuccess;
+
+// Page-locked memory of the host.
+std::mutex locked_mutex;
+std::map<const char*, size_t> locked;
+
+bool page_locked(const void* pointer) {
+  const std::lock_guard lock(locked_mutex);
+  const auto* at = static_cast<const char*>(pointer);
+  auto after = locked.upper_bound(at);
+  return after != locked.begin() && at < std::prev(after)->first + std::prev(after)->second;
 }
 
 struct Attributes {
@@ -75,6 +98,13 @@ cudaError_t allocate(void** pointer, size_t bytes) {
   return cudaSuccess;
 }
 
+cudaError_t allocate_locked(void** pointer, size_t bytes) {
+  const cudaError_t error = allocate(pointer, bytes);
+  const std::lock_guard lock(locked_mutex);
+  if (!error && bytes) locked[static_cast<const char*>(*pointer)] = bytes;
+  return error;
+}
+
 }  // namespace
 
 namespace emulated_cuda {
@@ -84,8 +114,24 @@ cudaError_t failed(cudaError_t error) {
   return error;
 }
 
+cudaError_t fault() {
+  const cudaError_t error = sticky.load();
+  return error == cudaSuccess ? error : failed(error);
+}
+
+void ran(const char* name) {
+  const std::lock_guard lock(fault_mutex);
+  if (failing != name) return;
+  failing.clear();
+  sticky = cudaErrorIllegalAddress;
+  // There the launch itself tells it.
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  if (blocking && *blocking == '1') failed(cudaErrorIllegalAddress);
+}
+
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes) {
   called("kernel");
+  if (const cudaError_t error = fault()) return error;
   const size_t threads = size_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
       grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
@@ -101,8 +147,20 @@ cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t share
 
 }  // namespace emulated_cuda
 
+/// The kernel that is launched as `name` fails when it runs next, of which every later call tells, as those
+/// of a GPU do whose context is lost; null: that of before is forgotten.
+extern "C" void emulated_cuda_fail_kernel(const char* name) {
+  const std::lock_guard lock(fault_mutex);
+  failing = name ? name : "";
+  sticky = cudaSuccess;
+}
+
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaSuccess:
       return "no error";
     case cudaErrorInvalidValue:
@@ -140,10 +198,11 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = driver();
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (driver() < 13000) return failed(cudaErrorInsufficientDriver);
   *count = devices();
   return cudaSuccess;
 }
@@ -208,14 +267,18 @@ cudaError_t cudaFree(void* pointer) {
 }
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return allocate(pointer, bytes);
+  return allocate_locked(pointer, bytes);
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return allocate(pointer, bytes);
+  return allocate_locked(pointer, bytes);
 }
 cudaError_t cudaFreeHost(void* pointer) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
+  {
+    const std::lock_guard lock(locked_mutex);
+    locked.erase(static_cast<const char*>(pointer));
+  }
   std::free(pointer);
   return cudaSuccess;
 }
@@ -236,11 +299,17 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
   if (bytes) std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+// The host's memory that is not page-locked makes this call wait until the copy is done ("API synchronization
+// behavior" of the runtime's manual).
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   called(__func__);
-  return enqueue(stream, [=] {
+  const cudaError_t error = enqueue(stream, [=] {
     if (bytes) std::memmove(to, from, bytes);
   });
+  const bool waits = (kind == cudaMemcpyDeviceToHost && !page_locked(to)) ||
+                     (kind == cudaMemcpyHostToDevice && !page_locked(from));
+  return error || !waits || emulated_cuda::capturing(stream) ? error : cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {

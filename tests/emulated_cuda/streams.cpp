@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "errors.h"
 #include "include/cuda_runtime.h"
 #include "streams.h"
 
@@ -158,11 +159,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   of(stream).wait();
-  return cudaSuccess;
+  return emulated_cuda::fault();
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return of(stream).idle() ? cudaSuccess : cudaErrorNotReady;
+  if (const cudaError_t fault = emulated_cuda::fault()) return fault;
+  return of(stream).idle() ? cudaSuccess : emulated_cuda::failed(cudaErrorNotReady);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   called(__func__);
@@ -212,11 +214,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
   if (event->point) event->point->wait();
-  return cudaSuccess;
+  return emulated_cuda::fault();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t refused = called_outside_of_captures(__func__)) return refused;
-  return !event->point || event->point->is_reached() ? cudaSuccess : cudaErrorNotReady;
+  if (const cudaError_t fault = emulated_cuda::fault()) return fault;
+  return !event->point || event->point->is_reached() ? cudaSuccess : emulated_cuda::failed(cudaErrorNotReady);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   cudaEventSynchronize(begin);

@@ -29,7 +29,7 @@ TEST(CudaLink, AnswersWithoutAGpu) {
   const char* missing = about(&found);
   EXPECT_GE(found.runtime, 12000);
   EXPECT_GE(found.cublaslt, 120000);
-  EXPECT_TRUE(found.nccl == 0 || found.nccl >= 21000) << found.nccl;
+  EXPECT_TRUE(found.cudnn == 0 || found.cudnn == 1) << found.cudnn;
   EXPECT_GE(found.driver, 0);
   if (found.devices == 0) {
     ASSERT_NE(missing, nullptr);

@@ -359,7 +359,7 @@ using triax::Kernels;
 extern "C" {
 
 const char* triax_cuda_about(TriaxCudaAbout* about) {
-  *about = {13000, 130000, 0, 13000, 1};
+  *about = {13000, 130000, 1, 13000, 1};
   return nullptr;
 }
 

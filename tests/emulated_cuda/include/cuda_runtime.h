@@ -124,6 +124,8 @@ inline unsigned lane() {
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 /// See ../streams.h.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> call);
+/// See ../errors.h.
+void ran(const char* name);
 void run_grid(const char* name, dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*),
               void* arguments);
 

@@ -29,6 +29,7 @@ void enqueue(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, size
     emulated_cuda::run_grid(
         name, grid, block, shared_bytes,
         [](void* c) { std::apply(static_cast<Call*>(c)->kernel, static_cast<Call*>(c)->arguments); }, &call);
+    emulated_cuda::ran(name);
   });
 }
 
