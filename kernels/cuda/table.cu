@@ -1,3 +1,4 @@
+#include "core/cuda_choices.h"
 #include "kernels/cuda/cuda.h"
 
 namespace triax {

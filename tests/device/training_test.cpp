@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/cuda_choices.h"
 #include "support/golden.h"
 
 namespace triax::test {
