@@ -73,6 +73,7 @@ TEST(GoldenBf16, ErrsNoMoreThanPyTorch) {
     const auto theirs = [&](const char* what) { return pytorch.at(name).at(what).get<double>(); };
     golden.config.training.precision = "bf16";
     const TrainingRecord record = train(golden.config, golden.batches, golden.initial);
+    expect_gradients_as_near_as_pytorch(name, golden, record.first_gradients);
     EXPECT_EQ(record.planned_peak, record.measured_peak) << name;
     EXPECT_LT(whole_distance(golden, record.first_gradients, golden.gradients), factor * theirs("gradient"))
         << name;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -102,20 +103,28 @@ inline nlohmann::json pytorch_in_bf16() {
   return nlohmann::json::parse(in);
 }
 
-/// First gradients in bf16: each matrix's at most 1.5 times as far from float64 as PyTorch's bf16, each
-/// vector's twice: of their few dozen elements the error is a matter of luck (1.61 was measured).
+/// First gradients in bf16 are at most 1.5 times as far from float64 as PyTorch's: each tensor's, and those
+/// of a few dozen elements, whose errors are a matter of luck (of the 331 tensors of the files four are
+/// over 1.5, all of 24 or 48 elements, while the median is 0.9), all together.
 inline void expect_gradients_as_near_as_pytorch(const std::string& name, const Golden& golden,
                                                 const Tensors& gradients) {
+  constexpr size_t few = 100;
+  constexpr double factor = 1.5;
   const auto theirs = pytorch_in_bf16().at(name).at("gradients");
-  double all = 0;
+  double all = 0, our_few = 0, their_few = 0;
   for (const auto& [parameter, truth] : golden.gradients) all += norm(truth) * norm(truth);
   for (const auto& [parameter, truth] : golden.gradients) {
     if (idle(golden, parameter)) continue;
     const double error =
         distance(gradients.at(parameter), truth) / std::max(norm(truth), 1e-6 * std::sqrt(all));
-    const bool matrix = truth.size() > static_cast<size_t>(3 * golden.config.model.intermediate_size);
-    EXPECT_LT(error, (matrix ? 1.5 : 2) * theirs.at(parameter).get<double>()) << name << ": " << parameter;
+    const double their_error = theirs.at(parameter).get<double>();
+    if (truth.size() < few)
+      our_few += error * error, their_few += their_error * their_error;
+    else
+      EXPECT_LT(error, factor * their_error) << name << ": " << parameter;
   }
+  EXPECT_LT(std::sqrt(our_few), factor * std::sqrt(their_few))
+      << name << ": tensors of few elements together";
 }
 
 }  // namespace triax::test
