@@ -291,6 +291,7 @@ struct AdamW {
   float* exp_avg_sq;
   float beta1, beta2, epsilon, weight_decay;
   const UpdateScalars* scalars;  ///< lr, bias1, bias2, grad_scale; with skip nothing is written
+  bf16* rounded = nullptr;       ///< or null: the new weights, rounded
 };
 
 /// The sum over x[i]^2.

@@ -125,7 +125,7 @@ KernelWork work_of(const BiasBackward& op) {
   return elements("bias_backward", op.t * op.f, 1, 1, op.dy);
 }
 KernelWork work_of(const AdamW& op) {
-  return elements("adamw", op.n, 15, 7);  // reads four, writes three
+  return elements("adamw", op.n, 15, op.rounded ? 7.5 : 7);  // reads four, writes three, and one in bf16
 }
 KernelWork work_of(const SquaredNorm& op) {
   return elements("squared_norm", op.n, 2, 1);

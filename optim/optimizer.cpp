@@ -36,7 +36,11 @@ void Optimizer::initialise(uint64_t seed) {
 }
 
 void Optimizer::masters_changed() {
-  if (has_masters()) publish_weights();
+  if (!has_masters()) return;
+  for (const auto& piece : updated_.pieces())
+    context_->kernels.cast(context_->device,
+                           {piece.end - piece.begin, master_at(piece.begin), rounded_at(piece.begin)});
+  publish_weights();
 }
 
 void Optimizer::sum_copies(size_t bucket) {
@@ -193,14 +197,10 @@ void Optimizer::sync_gradients() {
   reset_progress();
 }
 
-// The weights that this rank updates, rounded, and those of the others, which may arrive later.
+// Those of the others may arrive later.
 void Optimizer::publish_weights() {
   ParamStore& params = context_->params;
   const Tensor weights = params.weights();
-  if (has_masters())
-    for (const auto& piece : updated_.pieces())
-      context_->kernels.cast(context_->device, {piece.end - piece.begin, master_at(piece.begin),
-                                                weights.as<bf16>() + piece.begin});
   Communicator* shard = context_->mesh.zero_shard();
   if (!shard) return;
   for (size_t b = 0; b < params.buckets().size(); ++b)
@@ -252,6 +252,7 @@ void Optimizer::update(UpdateScalars* scalars, const ExactSum* squared_norm, con
                           ? static_cast<float>(config_.weight_decay)
                           : 0.0F;
     op.scalars = scalars;
+    if (has_masters()) op.rounded = rounded_at(piece.begin);
     context_->kernels.adamw(device, op);
   }
 }

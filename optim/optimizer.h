@@ -55,12 +55,12 @@ class Optimizer {
   void add_squared_norm(ExactSum* sum);
   /// What the host has to put into the scalars of an update (counted from 1), before grad_scale.
   UpdateScalars scalars(int64_t update, double learning_rate) const;
-  /// One AdamW step on updated(), with the gradients clipped by the norm of all ranks. When `squared_norm` or
-  /// `loss`, which all ranks have summed, is not finite, nothing changes, now and later, until the host
-  /// clears scalars->skip. All in the device's memory.
+  /// One AdamW step on updated(), rounded into the weights where these have masters, with the gradients
+  /// clipped by the norm of all ranks. When `squared_norm` or `loss`, which all ranks have summed, is not
+  /// finite, nothing changes, now and later, until the host clears scalars->skip. All in the device's memory.
   void update(UpdateScalars* scalars, const ExactSum* squared_norm, const ExactSum* loss);
-  /// The weights that this rank has updated go, rounded where they have masters, to the ranks that share the
-  /// state, and theirs come here; possibly later (ParamStore::weight waits). Collective.
+  /// The weights that this rank has updated go to the ranks that share the state, and theirs come here;
+  /// possibly later (ParamStore::weight waits). Collective.
   void publish_weights();
 
   /// What update() works on; partition() is a part of it.
@@ -86,6 +86,8 @@ class Optimizer {
   void reset_progress();
   void start_reduction(size_t bucket);
   void finish_reduction(size_t bucket);
+  /// The weight that is computed with, of the element at a flat offset; with masters.
+  bf16* rounded_at(int64_t flat) const { return context_->params.weights().as<bf16>() + flat; }
   Tensor part(const Tensor& flat, size_t bucket, int first, int count = 1) const;
 
   Context* context_;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 16;  // elements of a task: 1.8 MB of traffic
 constexpr int64_t kBlock = 16;       // elements that are always computed together
+constexpr int64_t kRounded = 4096;   // elements that are rounded while they are in the first cache
 
 /// The step's constants, rounded to float once.
 struct Factors {
@@ -63,16 +64,25 @@ void update_tail(int64_t n, float* weight, const float* grad, float* exp_avg, fl
   std::memcpy(exp_avg_sq, v, bytes);
 }
 
+void update_range(const AdamW& op, int64_t begin, int64_t end, const Factors& f) {
+  const int64_t blocks = (end - begin) / kBlock, tail = begin + blocks * kBlock;
+  update_blocks(blocks, op.weight + begin, op.grad + begin, op.exp_avg + begin, op.exp_avg_sq + begin, f);
+  if (tail < end)
+    update_tail(end - tail, op.weight + tail, op.grad + tail, op.exp_avg + tail, op.exp_avg_sq + tail, f);
+}
+
 }  // namespace
 
 void adamw(Device& device, const AdamW& op) {
   if (op.scalars->skip) return;
   const Factors f = factors_of(op);
   device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
-    const int64_t blocks = (end - begin) / kBlock, tail = begin + blocks * kBlock;
-    update_blocks(blocks, op.weight + begin, op.grad + begin, op.exp_avg + begin, op.exp_avg_sq + begin, f);
-    if (tail < end)
-      update_tail(end - tail, op.weight + tail, op.grad + tail, op.exp_avg + tail, op.exp_avg_sq + tail, f);
+    if (!op.rounded) return update_range(op, begin, end, f);
+    for (int64_t i = begin; i < end; i += kRounded) {
+      const int64_t next = std::min(end, i + kRounded);
+      update_range(op, i, next, f);
+      round_range(op.weight + i, op.rounded + i, next - i);
+    }
   });
 }
 

@@ -56,6 +56,8 @@ void squared_norm(Device& device, const SquaredNorm& op);
 void normalise_sums(Device& device, const NormaliseSums& op);
 void add(Device& device, const Add& op);
 void cast(Device& device, const Cast& op);
+/// y[0, n) = x, rounded to bf16, by the thread that calls: a part of other kernels.
+void round_range(const float* x, bf16* y, int64_t n);
 void find_non_finite(Device& device, const FindNonFinite& op);
 
 }  // namespace triax::cpu

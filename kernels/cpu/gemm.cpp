@@ -46,9 +46,9 @@ struct Cut {
 };
 
 /// Every tile packs its columns of B, and copies its rows of A where they can't be read where they lie
-/// (copies_a), which costs about four times as much as to read them. Of the cuts that keep all threads busy the
-/// one is taken that packs least. An element's bits don't depend on the cut, so it may look at the number of
-/// threads. For products that gemm_in_rounds() leaves.
+/// (copies_a), which costs about four times as much as to read them. Of the cuts that keep all threads busy
+/// the one is taken that packs least. An element's bits don't depend on the cut, so it may look at the number
+/// of threads. For products that gemm_in_rounds() leaves.
 Cut cut_of(const Gemm& op, int threads) {
   const int64_t most_rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded / gemm_max_columns;
   constexpr int64_t row_unit = 42, column_unit = 32;  // multiples of the micro-kernels' sides

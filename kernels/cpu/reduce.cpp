@@ -157,18 +157,15 @@ void add(Device& device, const Add& op) {
       op.n, kGrain, [&](int64_t begin, int64_t end) { add_range(op.x + begin, op.y + begin, end - begin); });
 }
 
-namespace {
-
-TRIAX_MULTIVERSION void cast_range(const float* x, bf16* y, int64_t n) {
+TRIAX_MULTIVERSION void round_range(const float* x, bf16* y, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) y[i] = round_bf16(x[i]);
 }
 
-}  // namespace
-
 void cast(Device& device, const Cast& op) {
-  device.threads().parallel_for(
-      op.n, kGrain, [&](int64_t begin, int64_t end) { cast_range(op.x + begin, op.y + begin, end - begin); });
+  device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
+    round_range(op.x + begin, op.y + begin, end - begin);
+  });
 }
 
 void find_non_finite(Device& device, const FindNonFinite& op) {

@@ -8,7 +8,7 @@ namespace {
 // The update's scalars cost a thread some two hundred double operations: as much as several packs' bytes.
 constexpr int kPacks = 8;
 
-/// One pass over weight, gradient and moments. An element's result depends on that element alone, so neither
+/// One pass over weight, gradient and moments, and the rounded weight. An element's result depends on that element alone, so neither
 /// the width nor the size of the launch shows in the bits.
 template <int W>
 __global__ void __launch_bounds__(array_threads) update(AdamW op) {
@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(array_threads) update(AdamW op) {
       w[k] -= decay * w[k] + change;
     }
     store(op.weight + i, w);
+    if (op.rounded) store(op.rounded + i, w);
     store(op.exp_avg + i, m);
     store(op.exp_avg_sq + i, v);
   });
@@ -53,7 +54,7 @@ __global__ void decide(DecideUpdate op) {
 
 void adamw(Device& device, const AdamW& op) {
   if (op.n == 0) return;
-  with_width<4>(aligned16(op.weight, op.grad, op.exp_avg, op.exp_avg_sq), [&](auto width) {
+  with_width<4>(aligned16(op.weight, op.grad, op.exp_avg, op.exp_avg_sq, op.rounded), [&](auto width) {
     constexpr int w = decltype(width)::value;
     launch("AdamW", cuda_device(device), update<w>, array_blocks<w, kPacks>(op.n), array_threads, 0, op);
   });

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "core/bf16.h"
 #include "kernels/cpu/cpu.h"
 
 namespace triax {
@@ -115,6 +116,26 @@ TEST(AdamW, LeavesTheNeighboursAlone) {
   }
   for (const size_t i : {10, 30}) EXPECT_NE(s.weight[i], before.weight[i]);
   EXPECT_TRUE(same_bits(s.grad, before.grad));
+}
+
+TEST(AdamW, RoundsTheNewWeights) {
+  const size_t n = 150001;
+  const auto device = make_cpu_device(2);
+  State plain = random_state(n, 2), both = plain;
+  std::vector<bf16> rounded(n + 2), before = rounded;
+  cpu::adamw(*device, operation(plain, 0, n, 3));
+  AdamW op = operation(both, 0, n, 3);
+  op.rounded = rounded.data() + 1;
+  cpu::adamw(*device, op);
+  EXPECT_TRUE(same_bits(both.weight, plain.weight));
+  EXPECT_TRUE(same_bits(both.exp_avg_sq, plain.exp_avg_sq));
+  for (size_t i = 0; i < n; ++i) ASSERT_EQ(rounded[i + 1].bits, round_bf16(both.weight[i]).bits) << i;
+  EXPECT_EQ(rounded.front().bits, before.front().bits);
+  EXPECT_EQ(rounded.back().bits, before.back().bits);
+  both.scalars.skip = 1;
+  rounded = before;
+  cpu::adamw(*device, op);
+  for (const bf16 x : rounded) ASSERT_EQ(x.bits, 0) << "a skipped update has rounded";
 }
 
 TEST(AdamW, SkipsWithoutATrace) {
