@@ -1,6 +1,6 @@
-#include "core/cuda_choices.h"
 #include "core/error.h"
 #include "core/null_device.h"
+#include "kernels/cuda/limits.h"
 #include "kernels/work.h"
 
 namespace triax {
@@ -72,8 +72,7 @@ Kernels null_cuda_kernels() {
 }
 
 bool cuda_fuses_gelu(DType dtype, int64_t columns) {
-  static const bool apart = cuda_choices().gelu_apart;
-  return !apart && dtype == DType::bf16 && columns % 8 == 0;
+  return cuda::fuses_gelu(dtype, columns);
 }
 
 }  // namespace triax

@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/cuda_choices.h"
+#include "core/dtype.h"
+
 namespace triax::cuda {
 
 // What the GPU's kernels take, for them and for whoever checks a job before there is a GPU
@@ -15,5 +18,11 @@ inline constexpr int max_thread_ranks = 64;         ///< of a group whose ranks 
 inline constexpr size_t attention_bytes = sizeof(float);
 /// Of it, for the gradient of the embedding, per row of a rank's table.
 inline constexpr size_t embedding_row_bytes = 2 * sizeof(int);
+
+/// What cuda_fuses_gelu() says, for the program and the CUDA library, which links nothing of the program's.
+inline bool fuses_gelu(DType dtype, int64_t columns) {
+  static const bool apart = cuda_choices().gelu_apart;
+  return !apart && dtype == DType::bf16 && columns % 8 == 0;
+}
 
 }  // namespace triax::cuda

@@ -1,5 +1,5 @@
-#include "core/cuda_choices.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/limits.h"
 
 namespace triax {
 
@@ -36,7 +36,7 @@ const Kernels& cuda_kernels() {
       .add = cuda::add,
       .cast = cuda::cast,
       .find_non_finite = cuda::find_non_finite,
-      .fuses_gelu = cuda_fuses_gelu,
+      .fuses_gelu = cuda::fuses_gelu,
       .gemm_gelu = cuda::gemm_gelu,
       .gemm_gelu_backward = cuda::gemm_gelu_backward,
       .workspace_bytes = cuda_workspace_bytes,
