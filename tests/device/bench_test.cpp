@@ -30,13 +30,10 @@ logging: {tensorboard: false}
     std::ifstream in(dir_ / "out.json");
     return nlohmann::json::parse(in);
   }
-  static std::string library(const std::string& name) {
-    return "TRIAX_CUDA_LIBRARY=" + std::string(TRIAX_BINARY_DIR) + "/lib/" + name + " ";
-  }
 };
 
 TEST_F(DeviceBench, AllocatesWhatIsPlanned) {
-  const auto found = say("bench step --steps 2", "", library("triax_cuda_emulated.so"));
+  const auto found = say("bench step --steps 2", "", device_library("triax_cuda_emulated.so"));
   const auto plan = say("plan", "--ranks 1", "");
   const auto& memory = found.at("memory");
   EXPECT_EQ(memory.at("allocated_bytes"), memory.at("planned_bytes"));
@@ -52,8 +49,8 @@ TEST_F(DeviceBench, AllocatesWhatIsPlanned) {
 }
 
 TEST_F(DeviceBench, CommunicationIsTimedOnTheDevicesClock) {
-  for (const std::string& device :
-       {library("triax_cuda_emulated.so"), "TRIAX_FOREIGN_ASYNC=1 " + library("triax_cuda_foreign.so")})
+  for (const std::string& device : {device_library("triax_cuda_emulated.so"),
+                                    "TRIAX_FOREIGN_ASYNC=1 " + device_library("triax_cuda_foreign.so")})
     for (const std::string axis : {"tensor", "pipeline", "data"}) {
       const std::string grid = "--ranks 2 --set parallel." + axis + "=2";
       const auto found = say("bench step --steps 2", grid, device);

@@ -10,8 +10,7 @@
 namespace triax::test {
 namespace {
 
-const std::string on_foreign =
-    std::string("TRIAX_CUDA_LIBRARY=") + TRIAX_BINARY_DIR + "/lib/triax_cuda_foreign.so ";
+const std::string on_foreign = device_library("triax_cuda_foreign.so");
 const std::string cuda = " --set training.device=cuda ";
 
 class DeviceJob : public JobRuns {

@@ -30,7 +30,7 @@ logging: {tensorboard: false, gradient_noise_scale: 1, check_replicas: 2}
 
   static std::string on_gpus(int gpus, const std::string& more = "") {
     const std::string lib = std::string(TRIAX_BINARY_DIR) + "/lib/";
-    return "TRIAX_CUDA_LIBRARY=" + lib + "triax_cuda_emulated.so TRIAX_NCCL_LIBRARY=" + lib +
+    return device_library("triax_cuda_emulated.so") + "TRIAX_NCCL_LIBRARY=" + lib +
            "libnccl_emulated.so TRIAX_EMULATED_GPUS=" + std::to_string(gpus) + " " + more + " " + mpirun +
            "-n 4 ";
   }

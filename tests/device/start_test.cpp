@@ -23,8 +23,7 @@ logging: {tensorboard: false}
 )") {}
 
   static std::string emulated(const std::string& more = "") {
-    return std::string("TRIAX_CUDA_LIBRARY=") + TRIAX_BINARY_DIR + "/lib/triax_cuda_emulated.so " + more +
-           " ";
+    return device_library("triax_cuda_emulated.so") + more + " ";
   }
   bool says(const std::string& out, const std::string& words) const {
     return output(out).find(words) != std::string::npos;

@@ -23,6 +23,12 @@ inline bool have_mpirun() {
   return std::system("command -v mpirun >/dev/null") == 0;
 }
 
+/// For a program's environment: the library that it is to open for device: cuda (docs/gpu.md), of those in
+/// lib/.
+inline std::string device_library(const std::string& file) {
+  return std::string("TRIAX_CUDA_LIBRARY=") + TRIAX_BINARY_DIR + "/lib/" + file + " ";
+}
+
 /// A folder with a job and a corpus, and runs of the program on them.
 class JobRuns : public ::testing::Test {
  protected:
