@@ -60,6 +60,7 @@ class Steps:
         self.ids, self.targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
         self.optimizer = make_optimizer(job, self.model)
         self.autocast = arguments.precision == "autocast"
+        self.keep_gradients = arguments.keep_gradients
         self.loss = torch.compile(self.model, mode=arguments.mode) if arguments.compiled else self.model
 
     def step(self):
@@ -68,7 +69,7 @@ class Steps:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.job.optimizer.clip_grad_norm)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.keep_gradients)
         return loss.item()
 
 
@@ -82,6 +83,8 @@ def main():
     parser.add_argument("--products", choices=PRODUCTS, default="mkl")
     parser.add_argument("--precision", choices=("fp32", "autocast", "bf16"), default="fp32")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--keep-gradients", action="store_true",
+                        help="keep the gradients' memory between steps, as it is between the micro-batches of one")
     parser.add_argument("--trim", action="store_true", help="give free memory back after each turn, to measure it")
     arguments = parser.parse_args()
     if arguments.threads:

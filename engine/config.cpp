@@ -25,9 +25,9 @@ const FieldTable<TrainingConfig>& fields_of(const TrainingConfig*) {
           "Of weights and activations; bf16 keeps fp32 master weights and gradients.")
         .one_of({"fp32", "bf16"});
     t.add("recompute", &C::recompute,
-          "What is computed again in the backward pass instead of kept: selective, the attention core, norms "
-          "and activations; full, all but the layers' inputs (weight gradients are then not put off, also "
-          "under zb-h1).")
+          "What is computed again in the backward pass instead of kept: none, norms and activation functions "
+          "alone; selective, the attention core, too; full, all but the layers' inputs (weight gradients are "
+          "then not put off, also under zb-h1).")
         .one_of({"none", "selective", "full"});
     t.add("partition_activations", &C::partition_activations,
           "With recompute full: cut the kept inputs over the tensor group.");

@@ -193,13 +193,14 @@ struct BiasGeluForward {
   ConstElements bias;  ///< [F]; null, where Kernels::fuses_gelu says so: u has it already
   Elements y;          ///< [T, F]
 };
-/// du = dy * gelu'(u + bias).
+/// du = dy * gelu'(u + bias), and the forward's y once more, which then need not be kept.
 struct BiasGeluBackward {
   int64_t t, f;
   ConstElements u;
   ConstElements bias;  ///< as in BiasGeluForward
   ConstElements dy;
-  Elements du;  ///< [T, F] writes; may be dy
+  Elements du;   ///< [T, F] writes; may be dy
+  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; null: nothing
 };
 /// z = A op(B) + bias and y = gelu_tanh(z), at the product's end: `product` as for gemm, with y for its C,
 /// both of one type and nothing accumulated.
@@ -223,6 +224,7 @@ struct SwigluBackward {
   ConstElements gu;
   ConstElements dy;  ///< [T, F]
   Elements dgu;      ///< [T, 2F] writes; may be gu
+  Elements y{};      ///< [T, F] writes, with SwigluForward's bits; null: nothing
 };
 
 // Cross-entropy over a vocabulary that is cut by the tensor axis, in three passes with an all-reduce of [T]

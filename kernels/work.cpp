@@ -101,13 +101,13 @@ KernelWork work_of(const BiasGeluForward& op) {
   return elements("bias_gelu_forward", op.t * op.f, 10, 2, op.y);
 }
 KernelWork work_of(const BiasGeluBackward& op) {
-  return elements("bias_gelu_backward", op.t * op.f, 15, 3, op.du);
+  return elements("bias_gelu_backward", op.t * op.f, 15, op.y ? 4 : 3, op.du);
 }
 KernelWork work_of(const SwigluForward& op) {
   return elements("swiglu_forward", op.t * op.f, 5, 3, op.y);
 }
 KernelWork work_of(const SwigluBackward& op) {
-  return elements("swiglu_backward", op.t * op.f, 10, 5, op.dgu);
+  return elements("swiglu_backward", op.t * op.f, 10, op.y ? 6 : 5, op.dgu);
 }
 KernelWork work_of(const CrossEntropyMax& op) {
   return elements("cross_entropy_max", op.t * op.valid, 1, 1, op.logits);

@@ -22,15 +22,12 @@ void Block::declare(ParamStore& params) {
 void Block::plan(Placement& slot, const ActivationShape& shape) {
   const Shape activation = shape.activation();
   const int64_t t = shape.rows();
-  const bool keep_norms = shape.recompute == Recompute::none;
   mean1_ = slot.add("attention_norm mean", {t}, DType::f32);
   rstd1_ = slot.add("attention_norm rstd", {t}, DType::f32);
-  normed1_.plan(slot, keep_norms, "attention_norm out", activation, shape.dtype);
   attention_.plan(slot, shape);
   residual_ = slot.add("residual", activation, shape.dtype);
   mean2_ = slot.add("mlp_norm mean", {t}, DType::f32);
   rstd2_ = slot.add("mlp_norm rstd", {t}, DType::f32);
-  normed2_.plan(slot, keep_norms, "mlp_norm out", activation, shape.dtype);
   mlp_.plan(slot, shape);
   if (shape.split_backward) grad_y_.plan(slot, true, "gradient of mlp out", activation, shape.dtype);
   grad_normed2_.plan(slot, shape.split_backward, "gradient of mlp_norm out", activation, shape.dtype);
@@ -46,11 +43,10 @@ NormState Block::second_state(const Pass& pass) const {
   return {pass.slot[residual_], pass.slot[mean2_], pass.slot[rstd2_]};
 }
 
-Tensor Block::normed_again(Pass& pass, const Norm& norm, const NormState& state, const Place& place,
-                           Scratch::Frame& frame) const {
-  const Tensor normed = place.get(pass, frame);
-  if (!place.keeps()) norm.forward(pass, state, normed);
-  return normed;
+Tensor Block::normed(Pass& pass, const Norm& norm, const NormState& state, Scratch::Frame& frame) const {
+  const Tensor out = frame.take("norm out", state.residual.shape(), state.residual.dtype());
+  norm.forward(pass, state, out);
+  return out;
 }
 
 void Block::forward(Pass& pass, const Tensor& x, const Tensor& y) {
@@ -59,11 +55,10 @@ void Block::forward(Pass& pass, const Tensor& x, const Tensor& y) {
   Scratch::Frame frame(c.scratch);
   {
     Scratch::Frame inner(c.scratch);
-    const Tensor normed1 = normed1_.get(pass, inner);
-    attention_norm_.forward(pass, first_state(pass, x), normed1);
+    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), inner);
     attention_.forward(pass, normed1, y);  // y serves as memory for both halves' outputs
   }
-  const Tensor normed2 = normed2_.get(pass, frame);
+  const Tensor normed2 = frame.take("norm out", x.shape(), x.dtype());
   const Tensor first_bias = attention_dropout_.apply(pass, y, attention_.out_bias(pass));
   mlp_norm_.forward_residual(pass, x, y, first_bias, second_state(pass), normed2);
   mlp_.forward(pass, normed2, y);
@@ -81,7 +76,7 @@ void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const 
     const Tensor d_normed2 = grad_normed2_.get(pass, half);
     const Tensor d_mlp = mlp_dropout_.gradient(pass, dy, half);
     if (!pass.weights_now) pass.context.device.copy(grad_y_.kept(pass).raw(), d_mlp.raw(), d_mlp.bytes());
-    const Tensor normed2 = normed_again(pass, mlp_norm_, second_state(pass), normed2_, half);
+    const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half);
     mlp_.backward_input(pass, normed2, d_mlp, d_normed2);
     mlp_norm_.backward_input(pass, second_state(pass), d_normed2, dy, d_residual);
   }
@@ -89,7 +84,7 @@ void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const 
   {
     Scratch::Frame half(scratch);
     const Tensor d_attention = attention_dropout_.gradient(pass, d_residual, half);
-    const Tensor normed1 = normed_again(pass, attention_norm_, first_state(pass, x), normed1_, half);
+    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), half);
     attention_.backward_input(pass, normed1, d_attention, d_normed1);
   }
   attention_norm_.backward_input(pass, first_state(pass, x), d_normed1, d_residual, dx);
@@ -99,14 +94,14 @@ void Block::backward_weight(Pass& pass, const Tensor& x) {
   Scratch& scratch = pass.context.scratch;
   {
     Scratch::Frame half(scratch);
-    const Tensor normed2 = normed_again(pass, mlp_norm_, second_state(pass), normed2_, half);
+    const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half);
     mlp_.backward_weight(pass, normed2, grad_y_.kept(pass));
   }
   mlp_norm_.backward_weight(pass, second_state(pass), grad_normed2_.kept(pass));
   {
     Scratch::Frame half(scratch);
     const Tensor d_attention = attention_dropout_.gradient(pass, grad_residual_.kept(pass), half);
-    const Tensor normed1 = normed_again(pass, attention_norm_, first_state(pass, x), normed1_, half);
+    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), half);
     attention_.backward_weight(pass, normed1, d_attention);
   }
   attention_norm_.backward_weight(pass, first_state(pass, x), grad_normed1_.kept(pass));

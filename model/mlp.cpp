@@ -31,8 +31,6 @@ void Mlp::declare(ParamStore& params, int tensor) {
 void Mlp::plan(Placement& slot, const ActivationShape& shape) {
   const Shape u{shape.tokens(), gated_ ? 2 * width_ : width_};
   slot_u_ = slot.add(gated_ ? "gate and up" : "up", u, shape.dtype);
-  activation_.plan(slot, shape.recompute == Recompute::none, "activation", {shape.tokens(), width_},
-                   shape.dtype);
   grad_u_.plan(slot, shape.split_backward, gated_ ? "gradient of gate and up" : "gradient of up", u,
                shape.dtype);
 }
@@ -51,15 +49,25 @@ void Mlp::activate(Pass& pass, const Tensor& a) const {
     c.kernels.bias_gelu_forward(c.device, {u[0], width_, u, fuses_gelu(pass) ? Tensor() : up_.bias(pass), a});
 }
 
-Tensor Mlp::activation_again(Pass& pass, Scratch::Frame& frame) const {
-  const Tensor a = activation_.get(pass, frame);
-  if (!activation_.keeps()) activate(pass, a);
-  return a;
+void Mlp::activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, const Tensor& d_u) const {
+  const Tensor u = pass.slot[slot_u_];
+  const Tensor again = pass.weights_now ? a : Tensor();
+  Context& c = pass.context;
+  if (gated_)
+    c.kernels.swiglu_backward(c.device, {u[0], width_, u, d_a, d_u, again});
+  else
+    c.kernels.bias_gelu_backward(c.device, {u[0], width_, u, up_.bias(pass), d_a, d_u, again});
+}
+
+Tensor Mlp::take_activation(Pass& pass, Scratch::Frame& frame) const {
+  const Tensor u = pass.slot[slot_u_];
+  return frame.take("activation", {u[0], width_}, u.dtype());
 }
 
 void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
+  if (pass.replay && !fuses_gelu(pass)) return up_.forward(pass, x, pass.slot[slot_u_], /*add_bias=*/false);
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor a = activation_.get(pass, frame);
+  const Tensor a = take_activation(pass, frame);
   if (fuses_gelu(pass)) {
     up_.forward_gelu(pass, x, pass.slot[slot_u_], a);
   } else {
@@ -70,28 +78,28 @@ void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
 }
 
 void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  const Tensor u = pass.slot[slot_u_];
-  Context& c = pass.context;
-  Scratch::Frame frame(c.scratch);
+  Scratch::Frame frame(pass.context.scratch);
   const Tensor d_u = grad_u_.get(pass, frame);
-  if (fuses_gelu(pass)) {
-    Scratch::Frame inner(c.scratch);
-    down_.backward_input(pass, activation_again(pass, inner), dy, d_u, u);
-  } else {
-    Scratch::Frame inner(c.scratch);
-    const Tensor d_a = inner.take("gradient of activation", {u[0], width_}, dy.dtype());
-    down_.backward_input(pass, activation_again(pass, inner), dy, d_a);
-    if (gated_)
-      c.kernels.swiglu_backward(c.device, {u[0], width_, u, d_a, d_u});
-    else
-      c.kernels.bias_gelu_backward(c.device, {u[0], width_, u, up_.bias(pass), d_a, d_u});
+  {
+    Scratch::Frame inner(pass.context.scratch);
+    const Tensor a = take_activation(pass, inner);
+    if (fuses_gelu(pass)) {
+      if (pass.weights_now) activate(pass, a);
+      down_.backward_input(pass, a, dy, d_u, pass.slot[slot_u_]);
+    } else {
+      // GELU's gradient is written over what it is made of.
+      const Tensor d_a = gated_ ? inner.take("gradient of activation", a.shape(), dy.dtype()) : d_u;
+      down_.backward_input(pass, a, dy, d_a, {}, [&] { activate_backward(pass, d_a, a, d_u); });
+    }
   }
   up_.backward_input(pass, x, d_u, dx);
 }
 
 void Mlp::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
   Scratch::Frame frame(pass.context.scratch);
-  down_.backward_weight(pass, activation_again(pass, frame), dy);
+  const Tensor a = take_activation(pass, frame);
+  activate(pass, a);
+  down_.backward_weight(pass, a, dy);
   up_.backward_weight(pass, x, grad_u_.kept(pass));
 }
 

@@ -11,8 +11,9 @@ namespace triax {
 /// columns, row-parallel down. A nonlinearity needs whole sums, so the column cut comes first (Megatron-LM,
 /// section 3).
 ///     x [T, H] -> u [T, F/t] (gate and up: [T, 2 F/t]) -> a [T, F/t] -> y [T, H] without down's bias
-/// (x and y [T/t, H] with sequence parallelism). Selective recomputation keeps u and computes a again. u is
-/// without the bias, but where the kernels have GELU at the end of a product (Kernels::fuses_gelu).
+/// (x and y [T/t, H] with sequence parallelism). Of these u alone is kept; the backward computes a again,
+/// which the gradient of the activation has at hand. u is without the bias, but where the kernels have GELU
+/// at the end of a product (Kernels::fuses_gelu).
 class Mlp {
  public:
   /// `name`: "layers.0.mlp".
@@ -20,7 +21,7 @@ class Mlp {
   void declare(ParamStore& params, int tensor);
   void plan(Placement& slot, const ActivationShape& shape);
 
-  /// With pass.replay up to the activation: y is not written.
+  /// With pass.replay up to u: y is not written.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
@@ -29,16 +30,18 @@ class Mlp {
 
  private:
   bool fuses_gelu(const Pass& pass) const;
+  Tensor take_activation(Pass& pass, Scratch::Frame& frame) const;
+  /// a from u.
   void activate(Pass& pass, const Tensor& a) const;
-  /// a for the backward: from the slot, or computed again from u.
-  Tensor activation_again(Pass& pass, Scratch::Frame& frame) const;
+  /// The gradient of u from that of a; with pass.weights_now also a.
+  void activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, const Tensor& d_u) const;
 
   bool gated_;
   int64_t width_;  // F, of this rank after declare()
   ColumnLinear up_;
   RowLinear down_;
   int slot_u_ = -1;
-  Place activation_, grad_u_;
+  Place grad_u_;
 };
 
 }  // namespace triax

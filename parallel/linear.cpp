@@ -155,13 +155,14 @@ void RowLinear::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
 }
 
 void RowLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
-                               const Tensor& z) const {
+                               const Tensor& z, const std::function<void()>& before_weights) const {
   Scratch::Frame frame(pass.context.scratch);
   const Tensor all = gather_rows(pass, dy, frame), w = pass.context.params.weight(weight_);
   if (z.raw())
     pass.context.kernels.gemm_gelu_backward(pass.context.device, {product_back(all, w, dx), z});
   else
     multiply_back(pass, all, w, dx);
+  if (before_weights) before_weights();
   if (pass.weights_now) accumulate(pass, x, all, dy);
 }
 

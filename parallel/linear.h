@@ -75,8 +75,9 @@ class RowLinear {
   /// y without the bias.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   /// dx = dy W; no communication (g). With z, x is gelu(z), and dx the gradient of z (Kernels::fuses_gelu).
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
-                      const Tensor& z = {}) const;
+  /// Only the weights' gradients read x: `before_weights` is called between dx and them, and may fill it.
+  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx, const Tensor& z = {},
+                      const std::function<void()>& before_weights = {}) const;
   /// dW += dy^T x, db += sum of dy: the same on all tensor ranks; with sequence parallelism over this rank's
   /// rows, to be added up once per step.
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;

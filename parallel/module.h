@@ -115,8 +115,8 @@ class Place {
 /// What the backward computes again instead of finding it in the slot (Chen et al. 2016; selective:
 /// Korthikanti et al. 2022).
 enum class Recompute {
-  none,
-  selective,  ///< attention core, norms and activations: much memory for few operations
+  none,       ///< norms and activation functions alone, always: they take a thousandth of the operations
+  selective,  ///< besides, the attention core: memory for few operations
   full        ///< all but the inputs of the layers
 };
 

@@ -30,7 +30,7 @@ class VocabularyHead {
  public:
   /// Elements of a chunk's logits. A chunk's three products read the weight twice and its gradient once,
   /// whatever its tokens: many share that (docs/performance.md).
-  static constexpr int64_t usual_chunk = int64_t{32} << 20;
+  static constexpr int64_t usual_chunk = int64_t{26} << 20;
   /// `tied`: the weight is the embedding's.
   VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied, float init_stddev,
                  int64_t chunk_elements = usual_chunk);

@@ -31,6 +31,13 @@ TRIAX_INLINE float at_most_1e30(float x) {
   return __builtin_bit_cast(float, bits < most ? bits : most);
 }
 
+TRIAX_INLINE float gelu_of(float z) {
+  return z / (1 + gelu_exponential(z));
+}
+TRIAX_INLINE float silu_of(float g) {
+  return g / (1 + exp_of(-g));
+}
+
 template <class T>
 TRIAX_INLINE void gelu_rows_of(const BiasGeluForward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
@@ -38,8 +45,7 @@ TRIAX_INLINE void gelu_rows_of(const BiasGeluForward& op, int64_t begin, int64_t
     T* y = op.y.as<T>() + t * op.f;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
-      const float z = value_of(u[i]) + value_of(bias[i]);
-      y[i] = rounded<T>(z / (1 + gelu_exponential(z)));
+      y[i] = rounded<T>(gelu_of(value_of(u[i]) + value_of(bias[i])));
     }
   }
 }
@@ -47,22 +53,30 @@ TRIAX_MULTIVERSION void gelu_rows(const BiasGeluForward& op, int64_t begin, int6
   TRIAX_TYPED(op.y, gelu_rows_of, op, begin, end);
 }
 
-template <class T>
+/// `again`: y, too.
+template <class T, bool again>
 TRIAX_INLINE void gelu_backward_rows_of(const BiasGeluBackward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const T *u = op.u.as<T>() + t * op.f, *bias = op.bias.as<T>(), *dy = op.dy.as<T>() + t * op.f;
-    T* du = op.du.as<T>() + t * op.f;
+    T *du = op.du.as<T>() + t * op.f, *y = again ? op.y.as<T>() + t * op.f : nullptr;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
       const float z = value_of(u[i]) + value_of(bias[i]), e = at_most_1e30(gelu_exponential(z));
       const float s = 1 / (1 + e);
       const float slope = gelu_slope * (1 + 3 * gelu_cubic * z * z);
       du[i] = rounded<T>(value_of(dy[i]) * (s + z * s * (e * s) * slope));
+      if constexpr (again) y[i] = rounded<T>(gelu_of(z));
     }
   }
 }
 TRIAX_MULTIVERSION void gelu_backward_rows(const BiasGeluBackward& op, int64_t begin, int64_t end) {
-  TRIAX_TYPED(op.du, gelu_backward_rows_of, op, begin, end);
+  with_element_type(
+      op.du.dtype(), [&](auto type) __attribute__((always_inline)) {
+        if (op.y)
+          gelu_backward_rows_of<decltype(type), true>(op, begin, end);
+        else
+          gelu_backward_rows_of<decltype(type), false>(op, begin, end);
+      });
 }
 
 template <class T>
@@ -72,8 +86,7 @@ TRIAX_INLINE void swiglu_rows_of(const SwigluForward& op, int64_t begin, int64_t
     T* y = op.y.as<T>() + t * op.f;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
-      const float g = value_of(gate[i]);
-      y[i] = rounded<T>(g / (1 + exp_of(-g)) * value_of(up[i]));
+      y[i] = rounded<T>(silu_of(value_of(gate[i])) * value_of(up[i]));
     }
   }
 }
@@ -81,21 +94,29 @@ TRIAX_MULTIVERSION void swiglu_rows(const SwigluForward& op, int64_t begin, int6
   TRIAX_TYPED(op.y, swiglu_rows_of, op, begin, end);
 }
 
-template <class T>
+template <class T, bool again>
 TRIAX_INLINE void swiglu_backward_rows_of(const SwigluBackward& op, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const T *gate = op.gu.as<T>() + t * 2 * op.f, *up = gate + op.f, *dy = op.dy.as<T>() + t * op.f;
     T *dgate = op.dgu.as<T>() + t * 2 * op.f, *dup = dgate + op.f;
+    T* y = again ? op.y.as<T>() + t * op.f : nullptr;
 #pragma omp simd
     for (int64_t i = 0; i < op.f; ++i) {
       const float g = value_of(gate[i]), x = value_of(up[i]), d = value_of(dy[i]), s = 1 / (1 + exp_of(-g));
       dgate[i] = rounded<T>(d * x * s * (1 + g * (1 - s)));
       dup[i] = rounded<T>(d * (g * s));
+      if constexpr (again) y[i] = rounded<T>(silu_of(g) * x);
     }
   }
 }
 TRIAX_MULTIVERSION void swiglu_backward_rows(const SwigluBackward& op, int64_t begin, int64_t end) {
-  TRIAX_TYPED(op.dgu, swiglu_backward_rows_of, op, begin, end);
+  with_element_type(
+      op.dgu.dtype(), [&](auto type) __attribute__((always_inline)) {
+        if (op.y)
+          swiglu_backward_rows_of<decltype(type), true>(op, begin, end);
+        else
+          swiglu_backward_rows_of<decltype(type), false>(op, begin, end);
+      });
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ __global__ void gelu(int64_t f, int cuts, const T* u, const T* bias, T* y) {
 }
 
 template <class T, int W>
-__global__ void gelu_backward(int64_t f, int cuts, const T* u, const T* bias, const T* dy, T* du) {
+__global__ void gelu_backward(int64_t f, int cuts, const T* u, const T* bias, const T* dy, T* du, T* y) {
   visit_row<W>(f, cuts, [&](int64_t t, int64_t c) {
     float x[W], b[W], d[W];
     load(u + t * f + c, x);
@@ -54,8 +54,10 @@ __global__ void gelu_backward(int64_t f, int cuts, const T* u, const T* bias, co
       const float slope = kGeluSlope * (1 + 3 * kGeluCubic * z * z);
       // 1 - s by its own sigmoid: no cancellation where s is near 1.
       d[k] *= s + z * s * (sigmoid(-gelu_argument(z)) * slope);
+      x[k] *= s;
     }
     store(du + t * f + c, d);
+    if (y) store(y + t * f + c, x);
   });
 }
 
@@ -72,21 +74,23 @@ __global__ void swiglu(int64_t f, int cuts, const T* gu, T* y) {
 }
 
 template <class T, int W>
-__global__ void swiglu_backward(int64_t f, int cuts, const T* gu, const T* dy, T* dgu) {
+__global__ void swiglu_backward(int64_t f, int cuts, const T* gu, const T* dy, T* dgu, T* y) {
   visit_row<W>(f, cuts, [&](int64_t t, int64_t c) {
-    float g[W], x[W], d[W];
+    float g[W], x[W], d[W], again[W];
     load(gu + t * 2 * f + c, g);
     load(gu + t * 2 * f + f + c, x);
     load(dy + t * f + c, d);
 #pragma unroll
     for (int k = 0; k < W; ++k) {
       const float s = sigmoid(g[k]);
+      again[k] = g[k] * (s * x[k]);
       const float dgate = d[k] * x[k] * s * (1 + g[k] * (1 - s));
       x[k] = d[k] * (g[k] * s);
       g[k] = dgate;
     }
     store(dgu + t * 2 * f + c, g);
     store(dgu + t * 2 * f + f + c, x);
+    if (y) store(y + t * f + c, again);
   });
 }
 
@@ -112,12 +116,12 @@ void bias_gelu_backward(Device& device, const BiasGeluBackward& op) {
   with_element_type(op.du.dtype(), [&](auto type) {
     using T = decltype(type);
     const T *u = op.u.as<T>(), *bias = op.bias.as<T>(), *dy = op.dy.as<T>();
-    T* du = op.du.as<T>();
-    with_width<vector_of<T>>(op.f % vector_of<T> == 0 && aligned16(u, bias, dy, du), [&](auto width) {
+    T *du = op.du.as<T>(), *y = op.y.as<T>();
+    with_width<vector_of<T>>(op.f % vector_of<T> == 0 && aligned16(u, bias, dy, du, y), [&](auto width) {
       constexpr int w = decltype(width)::value;
       const RowGrid grid = row_grid<w>(op.t, op.f);
       launch("GELU backward", cuda_device(device), gelu_backward<T, w>, grid.grid, grid.threads, 0, op.f,
-             grid.pieces, u, bias, dy, du);
+             grid.pieces, u, bias, dy, du, y);
     });
   });
 }
@@ -142,12 +146,12 @@ void swiglu_backward(Device& device, const SwigluBackward& op) {
   with_element_type(op.dgu.dtype(), [&](auto type) {
     using T = decltype(type);
     const T *gu = op.gu.as<T>(), *dy = op.dy.as<T>();
-    T* dgu = op.dgu.as<T>();
-    with_width<vector_of<T>>(op.f % vector_of<T> == 0 && aligned16(gu, dy, dgu), [&](auto width) {
+    T *dgu = op.dgu.as<T>(), *y = op.y.as<T>();
+    with_width<vector_of<T>>(op.f % vector_of<T> == 0 && aligned16(gu, dy, dgu, y), [&](auto width) {
       constexpr int w = decltype(width)::value;
       const RowGrid grid = row_grid<w>(op.t, op.f);
       launch("SwiGLU backward", cuda_device(device), swiglu_backward<T, w>, grid.grid, grid.threads, 0, op.f,
-             grid.pieces, gu, dy, dgu);
+             grid.pieces, gu, dy, dgu, y);
     });
   });
 }

@@ -52,13 +52,13 @@ struct Shape {
 class Activation : public ::testing::TestWithParam<Shape> {};
 
 struct GeluRun {
-  Floats y, du;
+  Floats y, du, again;  ///< again: y as the backward gives it
 };
 GeluRun run_gelu(int64_t t, int64_t f, const float* u, const Floats& bias, const float* dy, int threads) {
   auto device = make_cpu_device(threads);
-  GeluRun out{untouched(t * f), untouched(t * f)};
+  GeluRun out{untouched(t * f), untouched(t * f), untouched(t * f)};
   cpu_kernels().bias_gelu_forward(*device, {t, f, u, bias.data(), out.y.data()});
-  cpu_kernels().bias_gelu_backward(*device, {t, f, u, bias.data(), dy, out.du.data()});
+  cpu_kernels().bias_gelu_backward(*device, {t, f, u, bias.data(), dy, out.du.data(), out.again.data()});
   return out;
 }
 
@@ -75,6 +75,7 @@ TEST_P(Activation, BiasGelu) {
   const GeluRun got = run_gelu(t, f, u.data(), bias, dy.data(), 1);
   EXPECT_TRUE(close_to(got.y, y, 1e-6));
   EXPECT_TRUE(close_to(got.du, du, 2e-6));
+  EXPECT_TRUE(same_bits(got.again, got.y));
   const auto loss = [&](const Doubles& at) {
     double sum = 0;
     for (size_t i = 0; i < at.size(); ++i) sum += dy[i] * gelu(at[i]);
@@ -107,16 +108,17 @@ TEST(ActivationRange, GeluHasNoTrapsFarFromZero) {
     EXPECT_NEAR(got.y[i], gelu(u[i]), 1e-6 * std::fabs(gelu(u[i])) + 1e-9) << u[i];
     EXPECT_NEAR(got.du[i], gelu_slope(u[i]), 1e-6) << u[i];
   }
+  EXPECT_TRUE(same_bits(got.again, got.y));
 }
 
 struct SwigluRun {
-  Floats y, dgu;
+  Floats y, dgu, again;
 };
 SwigluRun run_swiglu(int64_t t, int64_t f, const float* gu, const float* dy, int threads) {
   auto device = make_cpu_device(threads);
-  SwigluRun out{untouched(t * f), untouched(2 * t * f)};
+  SwigluRun out{untouched(t * f), untouched(2 * t * f), untouched(t * f)};
   cpu_kernels().swiglu_forward(*device, {t, f, gu, out.y.data()});
-  cpu_kernels().swiglu_backward(*device, {t, f, gu, dy, out.dgu.data()});
+  cpu_kernels().swiglu_backward(*device, {t, f, gu, dy, out.dgu.data(), out.again.data()});
   return out;
 }
 
@@ -143,6 +145,7 @@ TEST_P(Activation, Swiglu) {
   const SwigluRun got = run_swiglu(t, f, gu.data(), dy.data(), 1);
   EXPECT_TRUE(close_to(got.y, reference(widen(gu)), 1e-6));
   EXPECT_TRUE(close_to(got.dgu, dgu, 2e-6));
+  EXPECT_TRUE(same_bits(got.again, got.y));
   if (t * f < 5000) {
     EXPECT_TRUE(is_gradient_of([&](const Doubles& x) { return weighted(reference(x), dy); }, widen(gu), dgu,
                                40, 1e-5));
@@ -171,6 +174,7 @@ TEST(ActivationRange, SwigluHasNoTrapsFarFromZero) {
     EXPECT_NEAR(got.y[0], 3 * g * s, 1e-6 * std::fabs(3 * g * s) + 1e-30) << g;
     EXPECT_NEAR(got.dgu[0], 3 * (s + g * s * (1 - s)), 1e-5) << g;
     EXPECT_NEAR(got.dgu[1], g * s, 1e-6 * std::fabs(g * s) + 1e-30) << g;
+    EXPECT_TRUE(same_bits(got.again, got.y)) << g;
   }
 }
 

@@ -215,20 +215,24 @@ TEST_F(Bf16Kernels, Embedding) {
 TEST_F(Bf16Kernels, Activations) {
   for (const int64_t f : {1, 33, 128}) {
     const int64_t t = 9;
-    Both u(random_, t * f, 2), bias(random_, f), y(t * f), dy(random_, t * f), du(t * f);
+    Both u(random_, t * f, 2), bias(random_, f), y(t * f), dy(random_, t * f), du(t * f), again(t * f);
     k_.bias_gelu_forward(*device_, {t, f, u.half.data(), bias.half.data(), y.half.data()});
     k_.bias_gelu_forward(*device_, {t, f, u.full.data(), bias.full.data(), y.full.data()});
     EXPECT_TRUE(is_rounded(y));
-    k_.bias_gelu_backward(*device_, {t, f, u.half.data(), bias.half.data(), dy.half.data(), du.half.data()});
-    k_.bias_gelu_backward(*device_, {t, f, u.full.data(), bias.full.data(), dy.full.data(), du.full.data()});
+    k_.bias_gelu_backward(
+        *device_, {t, f, u.half.data(), bias.half.data(), dy.half.data(), du.half.data(), again.half.data()});
+    k_.bias_gelu_backward(
+        *device_, {t, f, u.full.data(), bias.full.data(), dy.full.data(), du.full.data(), again.full.data()});
     EXPECT_TRUE(is_rounded(du));
+    EXPECT_TRUE(is_rounded(again));
     Both gu(random_, 2 * t * f, 2), dgu(2 * t * f);
     k_.swiglu_forward(*device_, {t, f, gu.half.data(), y.half.data()});
     k_.swiglu_forward(*device_, {t, f, gu.full.data(), y.full.data()});
     EXPECT_TRUE(is_rounded(y));
-    k_.swiglu_backward(*device_, {t, f, gu.half.data(), dy.half.data(), dgu.half.data()});
-    k_.swiglu_backward(*device_, {t, f, gu.full.data(), dy.full.data(), dgu.full.data()});
+    k_.swiglu_backward(*device_, {t, f, gu.half.data(), dy.half.data(), dgu.half.data(), again.half.data()});
+    k_.swiglu_backward(*device_, {t, f, gu.full.data(), dy.full.data(), dgu.full.data(), again.full.data()});
     EXPECT_TRUE(is_rounded(dgu));
+    EXPECT_TRUE(is_rounded(again));
     Floats db(f, 1), db_half = db;
     k_.bias_backward(*device_, {t, f, dy.half.data(), db_half.data()});
     k_.bias_backward(*device_, {t, f, dy.full.data(), db.data()});

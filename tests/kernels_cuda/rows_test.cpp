@@ -93,9 +93,14 @@ TEST_P(CudaKernels, Activations) {
           y(side, as<T>(untouched(n))), du(side, as<T>(untouched(n))), gu(side, as<T>(normals(2 * n, 4, 3))),
           gy(side, as<T>(untouched(n))), dgu(side, as<T>(untouched(2 * n)));
       side.kernels.bias_gelu_forward(side.device, {s.t, s.h, u.data(), bias.data(), y.data()});
-      side.kernels.bias_gelu_backward(side.device, {s.t, s.h, u.data(), bias.data(), dy.data(), du.data()});
+      Array<T> y_again(side, as<T>(untouched(n))), gy_again(side, as<T>(untouched(n)));
+      side.kernels.bias_gelu_backward(
+          side.device, {s.t, s.h, u.data(), bias.data(), dy.data(), du.data(), y_again.data()});
       side.kernels.swiglu_forward(side.device, {s.t, s.h, gu.data(), gy.data()});
-      side.kernels.swiglu_backward(side.device, {s.t, s.h, gu.data(), dy.data(), dgu.data()});
+      side.kernels.swiglu_backward(side.device,
+                                   {s.t, s.h, gu.data(), dy.data(), dgu.data(), gy_again.data()});
+      EXPECT_TRUE(same_bits(floats(y_again.read()), floats(y.read())));
+      EXPECT_TRUE(same_bits(floats(gy_again.read()), floats(gy.read())));
       // Without a bias, where the GPU keeps u with it.
       Array<T> none(side, as<T>(Floats(s.h, 0))), z(side, as<T>(untouched(n))), dz(side, as<T>(untouched(n)));
       const ConstElements no_bias =
