@@ -11,7 +11,7 @@ namespace triax::cpu {
 namespace {
 
 /// Memory for the panels of two rounds, of the rank's thread and for its life: 4.5 MiB, in the shared cache.
-constexpr int64_t round_units = gemm_max_depth * 1536;
+constexpr int64_t round_units = gemm_max_depth * 768;
 
 float* round_memory(int64_t half) {
   thread_local std::unique_ptr<float[]> memory;
