@@ -33,8 +33,7 @@ const GemmCode& gemm_code(DType operands) {
   return gemm_generic;
 }
 
-GemmPieces::GemmPieces(int64_t k, int pair)
-    : count(std::max<int64_t>(1, (k + gemm_max_depth - 1) / gemm_max_depth)) {
+GemmPieces::GemmPieces(int64_t k, int pair) : count(pieces_of(k, gemm_max_depth * pair)) {
   const int64_t units = ((k + count - 1) / count + pair - 1) / pair;
   depth = units * pair;
 }

@@ -235,7 +235,7 @@ struct GemmPanels {
   template <class Panels>
   static void sum(const Gemm& op, const GemmTile& tile, int64_t first, int64_t last, const Panels& panels,
                   float* c, int64_t ldc, const float* bias) {
-    alignas(64) float memory[block_rows * gemm_max_depth / pair];
+    alignas(64) float memory[block_rows * gemm_max_depth];
     const GemmPieces pieces(op.k, pair);
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
@@ -270,7 +270,7 @@ struct GemmPanels {
   }
 
   static void tile(const Gemm& op, const GemmTile& tile) {
-    alignas(64) float packed[max_panels * nr * gemm_max_depth / pair];
+    alignas(64) float packed[max_panels * nr * gemm_max_depth];
     const GemmPieces pieces(op.k, pair);
     run(op, tile, 0, pieces.count, [&](int64_t piece) {
       const int64_t k0 = piece * pieces.depth;

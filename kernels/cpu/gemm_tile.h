@@ -68,7 +68,7 @@ inline bool copies_a(const Gemm& op, int pair) {
 }
 
 constexpr int64_t gemm_max_columns = 384;  ///< most columns of a tile
-constexpr int64_t gemm_max_depth = 768;    ///< most of K between two updates of C
+constexpr int64_t gemm_max_depth = 768;    ///< most of K between two updates of C, in units
 constexpr int64_t gemm_block_rows = 96;    ///< most rows of op(A) that are worked on at a time
 /// Most elements of a C that is rounded: its sums are kept on the stack until all of K is in.
 constexpr int64_t gemm_max_rounded = 672 * gemm_max_columns;
