@@ -96,7 +96,7 @@ class Communicator {
   Pending broadcast(const Tensor& inout, int root,
                     std::source_location place = std::source_location::current());
   /// Point to point. Messages between two ranks of a group arrive in the order of their sends. A send may
-  /// wait for its receive.
+  /// wait for its receive. Over NCCL along DeviceMessages::route alone.
   Pending send(const Tensor& in, int to, std::source_location place = std::source_location::current());
   Pending recv(const Tensor& out, int from, std::source_location place = std::source_location::current());
   /// Returns when all have called it.

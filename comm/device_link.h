@@ -7,6 +7,12 @@
 
 namespace triax {
 
+/// Which ranks of a group send messages (Communicator::send) to which.
+struct MessageRoute {
+  int step = 0;         ///< each to the one `step` after it, 1 or -1; 0: nobody sends
+  bool around = false;  ///< also over the ends: with step 1 from the last rank to the first
+};
+
 /// How processes exchange tensors of their devices.
 struct DeviceMessages {
   /// auto: over the devices' network where each member of the group has a device of its own, else through the
@@ -14,6 +20,8 @@ struct DeviceMessages {
   std::string transport = "auto";
   /// All sums in rank order: training.deterministic.
   bool rank_order = false;
+  /// Over the devices' network messages need connections, which are made with the group.
+  MessageRoute route = {};
 };
 
 /// How ranks that are threads of one process work on each other's device memory: what a library of a device

@@ -22,6 +22,7 @@ class OverHost : public Communicator {
   virtual Pending device_broadcast(const CommCall& call, const Tensor& inout, int root) = 0;
   virtual Pending device_send(const CommCall& call, const Tensor& in, int to) = 0;
   virtual Pending device_recv(const CommCall& call, const Tensor& out, int from) = 0;
+  void do_barrier(const CommCall& call) override { host_->do_barrier(call); }
   /// A group that was split from the host's.
   virtual std::unique_ptr<Communicator> take(std::unique_ptr<Communicator> host) = 0;
 
@@ -63,7 +64,6 @@ class OverHost : public Communicator {
   Pending do_recv(const CommCall& call, const Tensor& out, int from) final {
     return takes_host_tensors() ? host_recv(call, out, from) : device_recv(call, out, from);
   }
-  void do_barrier(const CommCall& call) final { host_->do_barrier(call); }
   std::unique_ptr<Communicator> do_split(const CommCall& call, int color, std::string name) final {
     auto part = host_->do_split(call, color, std::move(name));
     return part ? take(std::move(part)) : nullptr;

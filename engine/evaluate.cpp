@@ -201,7 +201,7 @@ Evaluation evaluate(const RunConfig& config, const ModelSource& source, Communic
                     const std::function<void(int64_t done, int64_t total)>& progress) {
   const Backend backend =
       make_backend(config.training.device, compute_threads(config, local_size), local_rank);
-  Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
+  Mesh mesh(grid_of(config), world, inference_needs(config), backend.memory());
   const InferenceShape shape{config.training.micro_batch_size, request.windows.sequence, 0};
   InferenceModel model(config, mesh, *backend.device, *backend.kernels, shape,
                        plan_inference(config, world.rank(), shape).scratch_bytes);

@@ -146,7 +146,7 @@ Generated generate(const RunConfig& config, const ModelSource& source, Communica
   const auto start = Clock::now();
   const Backend backend =
       make_backend(config.training.device, compute_threads(config, local_size), local_rank);
-  Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
+  Mesh mesh(grid_of(config), world, inference_needs(config), backend.memory());
   const InferenceShape shape = shape_of(config, request);
   const InferencePlan plan = plan_inference(config, world.rank(), shape);
   InferenceModel model(config, mesh, *backend.device, *backend.kernels, shape, plan.scratch_bytes);

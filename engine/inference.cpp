@@ -131,9 +131,15 @@ size_t InferenceModel::peak_bytes() const {
   return sum;
 }
 
+MeshNeeds inference_needs(const RunConfig& config) {
+  MeshNeeds needs = mesh_needs(config);
+  needs.backward = false;
+  return needs;
+}
+
 InferencePlan plan_inference(const RunConfig& config, int rank, const InferenceShape& shape) {
   NullDevice device;
-  Mesh mesh = Mesh::planned(grid_of(config), rank, mesh_needs(config));
+  Mesh mesh = Mesh::planned(grid_of(config), rank, inference_needs(config));
   InferenceModel model(config, mesh, device, null_kernels(), shape, 0);
   // Nobody reads or writes what these point to: a planning device copies nothing.
   const std::vector<int32_t> ids(static_cast<size_t>(shape.batch * shape.sequence));

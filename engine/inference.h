@@ -67,6 +67,8 @@ struct InferencePlan {
   std::vector<MemoryLine> memory;
   size_t cache_bytes = 0;
 };
+/// mesh_needs() of a model that is not trained.
+MeshNeeds inference_needs(const RunConfig& config);
 InferencePlan plan_inference(const RunConfig& config, int rank, const InferenceShape& shape);
 
 }  // namespace triax

@@ -68,6 +68,7 @@ MeshNeeds mesh_needs(const RunConfig& config) {
   MeshNeeds needs = mesh_needs(config.model, p.tensor);
   needs.zero_shards = p.zero_stage == 0 ? 1 : p.zero_shard_ranks;
   needs.sums = config.training.device == "cuda";
+  needs.around = p.virtual_stages > 1;
   needs.messages = {p.transport, config.training.deterministic};
   return needs;
 }

@@ -395,8 +395,5 @@ const Kernels& null_kernels();
 Kernels null_kernels(const Kernels& real);
 /// And as cuda_kernels() have it, without the CUDA library.
 Kernels null_cuda_kernels();
-/// Whether cuda_kernels() have GELU at the end of products with `columns` columns of this type
-/// (Kernels::fuses_gelu): bf16 of a multiple of 8, unless TRIAX_CUDA_GELU=apart is in the environment.
-bool cuda_fuses_gelu(DType dtype, int64_t columns);
 
 }  // namespace triax

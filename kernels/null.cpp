@@ -66,13 +66,9 @@ Kernels null_kernels(const Kernels& real) {
 
 Kernels null_cuda_kernels() {
   Kernels table = null_kernels();
-  table.fuses_gelu = cuda_fuses_gelu;
+  table.fuses_gelu = cuda::fuses_gelu;
   table.workspace_bytes = cuda_workspace_bytes;
   return table;
-}
-
-bool cuda_fuses_gelu(DType dtype, int64_t columns) {
-  return cuda::fuses_gelu(dtype, columns);
 }
 
 }  // namespace triax

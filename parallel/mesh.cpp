@@ -20,7 +20,9 @@ std::function<int(int)> color_of(const Grid& grid, std::vector<std::string_view>
 
 }  // namespace
 
-void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make) {
+void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make_group) {
+  const auto make = [&](const std::function<int(int)>& color, const std::string& name,
+                        const MessageRoute& route = {}) { return make_group(color, name, route); };
   tp_ = make(color_of(grid_, {"tp"}), "tp");
   dp_ = make(color_of(grid_, {"dp"}), "dp");
   const int data = size("dp"), shards = needs.zero_shards ? needs.zero_shards : data;
@@ -39,8 +41,8 @@ void Mesh::make_groups(const MeshNeeds& needs, const MakeGroup& make) {
   }
   if (shards > 1) zero_shard_ = shards == data ? dp_.get() : dp_shard_.get();
   if (shards < data) zero_replicas_ = shards == 1 ? dp_.get() : dp_replicas_.get();
-  pp_forward_ = make(color_of(grid_, {"pp"}), "pp");
-  pp_backward_ = make(color_of(grid_, {"pp"}), "pp-back");
+  pp_forward_ = make(color_of(grid_, {"pp"}), "pp", {1, needs.around});
+  pp_backward_ = make(color_of(grid_, {"pp"}), "pp-back", {needs.backward ? -1 : 0, needs.around});
   tp_copies_ =
       make([&](int rank) { return rank - grid_.coordinate(rank, "tp") % needs.tensor_copies; }, "tp-copies");
   if (needs.tied && size("pp") > 1) {
@@ -59,10 +61,13 @@ Mesh::Mesh(Grid grid, Communicator& world, const MeshNeeds& needs, const DeviceM
   check(world.size() == grid_.size(), "the grid {} does not have the world's {} ranks", to_string(grid_),
         world.size());
   world_ = &world;
-  make_groups(needs, [&](const std::function<int(int)>& color, const std::string& name) {
-    auto group = world.split(color(rank_), name);
-    return memory.device ? on_device(std::move(group), memory, needs.messages) : std::move(group);
-  });
+  make_groups(needs,
+              [&](const std::function<int(int)>& color, const std::string& name, const MessageRoute& route) {
+                auto group = world.split(color(rank_), name);
+                DeviceMessages messages = needs.messages;
+                messages.route = route;
+                return memory.device ? on_device(std::move(group), memory, messages) : std::move(group);
+              });
 }
 
 std::string Mesh::transports() const {
@@ -84,19 +89,20 @@ Mesh Mesh::planned(Grid grid, int rank, const MeshNeeds& needs) {
   mesh.owned_world_ = make_null_communicator(rank, mesh.grid_.size(), options, "world", nullptr);
   mesh.world_ = mesh.owned_world_.get();
   auto recorder = mesh.world_->shared_recorder();
-  mesh.make_groups(
-      needs,
-      [&](const std::function<int(int)>& color, const std::string& name) -> std::unique_ptr<Communicator> {
-        const int mine = color(rank);
-        if (mine < 0) return nullptr;
-        std::vector<int> members;
-        for (int r = 0; r < mesh.grid_.size(); ++r)
-          if (color(r) == mine) members.push_back(r);
-        const auto place = std::find(members.begin(), members.end(), rank);
-        const int index = static_cast<int>(place - members.begin()), size = static_cast<int>(members.size());
-        mesh.planned_groups_[name] = std::move(members);
-        return make_null_communicator(index, size, options, name, recorder);
-      });
+  mesh.make_groups(needs,
+                   [&](const std::function<int(int)>& color, const std::string& name,
+                       const MessageRoute&) -> std::unique_ptr<Communicator> {
+                     const int mine = color(rank);
+                     if (mine < 0) return nullptr;
+                     std::vector<int> members;
+                     for (int r = 0; r < mesh.grid_.size(); ++r)
+                       if (color(r) == mine) members.push_back(r);
+                     const auto place = std::find(members.begin(), members.end(), rank);
+                     const int index = static_cast<int>(place - members.begin()),
+                               size = static_cast<int>(members.size());
+                     mesh.planned_groups_[name] = std::move(members);
+                     return make_null_communicator(index, size, options, name, recorder);
+                   });
   return mesh;
 }
 

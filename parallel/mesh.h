@@ -13,11 +13,13 @@ namespace triax {
 
 /// What a model needs of a mesh beyond the axes themselves.
 struct MeshNeeds {
-  int tensor_copies = 1;      ///< adjacent tensor ranks that hold copies of the same key and value heads
-  bool tied = false;          ///< the first and the last stage share a weight
-  int zero_shards = 0;        ///< consecutive data ranks that share one optimizer state; 0: the data degree
-  bool sums = false;          ///< all ranks add up tensors of a device's memory: sums()
-  DeviceMessages messages{};  ///< how groups send what lies on a device
+  int tensor_copies = 1;  ///< adjacent tensor ranks that hold copies of the same key and value heads
+  bool tied = false;      ///< the first and the last stage share a weight
+  int zero_shards = 0;    ///< consecutive data ranks that share one optimizer state; 0: the data degree
+  bool sums = false;      ///< all ranks add up tensors of a device's memory: sums()
+  bool around = false;    ///< stages have several chunks: the last one and the first exchange messages, too
+  bool backward = true;   ///< pp_backward() has messages: gradients
+  DeviceMessages messages{};  ///< how groups send what lies on a device; Mesh knows the routes
 };
 
 /// One rank's place in the grid and its communicators, one per set of axes that is needed, built in the same
@@ -64,10 +66,10 @@ class Mesh {
   const std::map<std::string, std::vector<int>>& planned_groups() const { return planned_groups_; }
 
  private:
-  using MakeGroup = std::function<std::unique_ptr<Communicator>(const std::function<int(int rank)>& color,
-                                                                const std::string& name)>;
+  using MakeGroup = std::function<std::unique_ptr<Communicator>(
+      const std::function<int(int rank)>& color, const std::string& name, const MessageRoute& route)>;
   Mesh(Grid grid, int rank) : grid_(std::move(grid)), rank_(rank) {}
-  void make_groups(const MeshNeeds& needs, const MakeGroup& make);
+  void make_groups(const MeshNeeds& needs, const MakeGroup& make_group);
 
   Grid grid_;
   int rank_;

@@ -135,42 +135,51 @@ class NcclCommunicator final : public OverHost {
   /// From one rank to another, of which one is this; in the link the sender is rank 0.
   NcclLink& direction(const CommCall& call, int from, int to) {
     flights_->check_alive(call);
-    if (directions_.empty()) meet_neighbours(call);
     const auto link = directions_.find({from, to});
-    check(link != directions_.end(),
-          "{} in group '{}': over NCCL, messages go between ranks that are next to each other, the last and "
-          "the "
-          "first included",
-          describe(call), name());
+    check(
+        link != directions_.end(),
+        "{} in group '{}': over NCCL, messages go where the group's route (DeviceMessages::route) says: each "
+        "rank's to the one {} after it{}",
+        describe(call), name(), messages_.route.step, messages_.route.around ? ", over the ends, too" : "");
     return *link->second;
   }
 
-  // Both directions to both neighbours in the ring of ranks. All members take the pairs in one order, so that
-  // none waits for one that waits for it.
-  void meet_neighbours(const CommCall& call) {
-    struct Ids {
-      ncclUniqueId to_next, to_previous;
-    };
+  // Links for messages are not made by the first message. A host that comes to it waits for the other, which
+  // may need a message of this rank before it comes: one that is enqueued behind those that are under way, or
+  // not yet at all. So they are made with the group, before there is anything under way, and used once, for
+  // NCCL connects two ranks (and allocates what that takes) at their first message.
+  void meet(const CommCall& call) {
+    const int step = messages_.route.step;
+    if (step == 0 || !directions_.empty()) return;
     prepare(call);
-    Ids mine{new_id(call), new_id(call)};
-    std::vector<Ids> ids(static_cast<size_t>(size()));
-    const auto bytes = [](Ids* data, int n) {
-      return Tensor(data, DType::u8, {n * static_cast<int64_t>(sizeof(Ids))});
+    struct Id {
+      ncclUniqueId id;
     };
-    const Tensor all = bytes(ids.data(), size());
+    Id mine{new_id(call)};  // of what this rank sends
+    std::vector<Id> ids(static_cast<size_t>(size()));
+    const Tensor all(ids.data(), DType::u8, {size() * static_cast<int64_t>(sizeof mine)});
+    void* byte = device_.workspace();  // what it is does not matter
     host_all_gather({CommOp::all_gather, DType::u8, all.numel(), 0, call.sequence, call.place},
-                    bytes(&mine, 1), all)
+                    tensor_of(mine.id), all)
         .wait();
-    for (int a = 0; a < (size() > 2 ? size() : 1); ++a) {
-      const int b = (a + 1) % size();
-      if (a != rank() && b != rank()) continue;
-      const auto meet = [&](int from, int to, const ncclUniqueId& id) {
-        directions_[{from, to}] =
-            std::make_unique<NcclLink>(nccl_, flights_, device_, name(), id, 2, from == rank() ? 0 : 1, call);
-      };
-      meet(a, b, ids[static_cast<size_t>(a)].to_next);
-      meet(b, a, ids[static_cast<size_t>(b)].to_previous);
+    // All members take the messages in one order, so that none waits for one that waits for it.
+    for (int from = 0; from < size(); ++from) {
+      const bool over_the_end = from + step < 0 || from + step >= size();
+      const int to = (from + step + size()) % size();
+      if ((from != rank() && to != rank()) || (over_the_end && !messages_.route.around)) continue;
+      auto link =
+          std::make_unique<NcclLink>(nccl_, flights_, device_, name(), ids[static_cast<size_t>(from)].id, 2,
+                                     from == rank() ? 0 : 1, call);
+      run_one(*link, call, [&] {
+        return from == rank() ? nccl_.Send(byte, 1, ncclUint8, 1, link->comm(), link->stream())
+                              : nccl_.Recv(byte, 1, ncclUint8, 0, link->comm(), link->stream());
+      }).wait();
+      directions_[{from, to}] = std::move(link);
     }
+  }
+  void do_barrier(const CommCall& call) override {
+    OverHost::do_barrier(call);
+    meet(call);
   }
 
   /// Whether a reduction goes around NCCL's own.
@@ -328,7 +337,9 @@ class NcclCommunicator final : public OverHost {
 
   std::unique_ptr<Communicator> take(std::unique_ptr<Communicator> host) override {
     if (host->size() == 1) return make_alone(*host, {&device_, nullptr});
-    return std::make_unique<NcclCommunicator>(std::move(host), device_, messages_, add_, nccl_);
+    DeviceMessages messages = messages_;
+    messages.route = {};
+    return std::make_unique<NcclCommunicator>(std::move(host), device_, messages, add_, nccl_);
   }
 
   const NcclLibrary& nccl_;
@@ -346,7 +357,10 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
                                                      const DeviceMessages& messages, AddPieces add) {
   const NcclLibrary* nccl = nccl_library(nullptr);
   check(nccl != nullptr, "group '{}' over NCCL, which is not open", group->name());
-  return std::make_unique<NcclCommunicator>(std::move(group), device, messages, add, *nccl);
+  std::unique_ptr<Communicator> made =
+      std::make_unique<NcclCommunicator>(std::move(group), device, messages, add, *nccl);
+  if (messages.route.step != 0) made->barrier();  // an operation, so that a rank that does not come is named
+  return made;
 }
 
 }  // namespace triax

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 
@@ -101,6 +102,8 @@ void NcclLink::failed(ncclResult_t result, const CommCall& call) {
       "{} in group '{}': NCCL {} says {}{}{}. NCCL_DEBUG=WARN in the environment makes it tell more",
       describe(call), group_, nccl_version_text(nccl_.version), nccl_.GetErrorString(result),
       more && *more ? ": " : "", more ? more : "");
+  // NCCL would put an abort off to the end of an operation that is begun.
+  if (std::exchange(begun_, false)) nccl_.GroupEnd();
   flights_->abort(text);
   throw Error(ErrorKind::fault, text, place);
 }
@@ -133,9 +136,11 @@ void NcclLink::follow_device() {
 
 void NcclLink::begin(const CommCall& call) {
   check(nccl_.GroupStart(), call);
+  begun_ = true;
 }
 
 void NcclLink::end(const CommCall& call) {
+  begun_ = false;
   check(nccl_.GroupEnd(), call);
   if (const ncclResult_t result = settled(call); result != ncclSuccess) failed(result, call);
 }

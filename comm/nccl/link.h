@@ -57,6 +57,7 @@ class NcclLink {
   std::shared_ptr<Flights> flights_;
   CudaDevice& device_;
   std::string group_;
+  bool begun_ = false;  // between begin() and end()
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;

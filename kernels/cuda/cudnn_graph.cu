@@ -25,6 +25,15 @@ Cudnn open_library() {
         "attention through cuDNN was asked for (TRIAX_CUDA_ATTENTION), but {}; put the library's folder into "
         "LD_LIBRARY_PATH, or leave the variable out",
         dlerror());
+  // 9.6 clears the sums of the backward's queries by itself; before it was the caller's to do.
+  decltype(&cudnnGetVersion) version = nullptr;
+  find(library, version, "cudnnGetVersion");
+  constexpr size_t oldest = 90600;
+  triax::check(
+      version() >= oldest,
+      "libcudnn.so.9 is cuDNN {}.{}.{}; attention through cuDNN (TRIAX_CUDA_ATTENTION) takes {}.{} or "
+      "newer",
+      version() / 10000, version() / 100 % 100, version() % 100, oldest / 10000, oldest / 100 % 100);
   Cudnn c{};
   find(library, c.create, "cudnnCreate");
   find(library, c.destroy, "cudnnDestroy");

@@ -19,7 +19,8 @@ inline constexpr size_t attention_bytes = sizeof(float);
 /// Of it, for the gradient of the embedding, per row of a rank's table.
 inline constexpr size_t embedding_row_bytes = 2 * sizeof(int);
 
-/// What cuda_fuses_gelu() says, for the program and the CUDA library, which links nothing of the program's.
+/// Kernels::fuses_gelu of the GPU's table, and of one that plans for it (null_cuda_kernels): bf16, and rows
+/// of a multiple of 8 elements, as cuBLASLt wants those of GELU's argument; not with TRIAX_CUDA_GELU=apart.
 inline bool fuses_gelu(DType dtype, int64_t columns) {
   static const bool apart = cuda_choices().gelu_apart;
   return !apart && dtype == DType::bf16 && columns % 8 == 0;

@@ -68,11 +68,16 @@ Bytes values(DType dtype, int64_t elements, int rank) {
   return bytes;
 }
 
-/// Runs operations on one group, on tensors of the host or of a device, and keeps what they leave.
+const MessageRoute to_next{1, true}, to_previous{-1, true};
+
+/// Runs operations on one group, on tensors of the host or of a device, and keeps what they leave. Messages
+/// go to the next rank in the group itself, to the previous one in `back` (its other direction); without it
+/// there are none.
 class Exercise {
  public:
-  Exercise(Communicator& group, Device& device, DType dtype, int64_t part)
+  Exercise(Communicator& group, Device& device, DType dtype, int64_t part, Communicator* back = nullptr)
       : group_(group),
+        back_(back),
         device_(device),
         dtype_(dtype),
         elements_(part * group.size()),
@@ -111,7 +116,7 @@ class Exercise {
     fill(x);
     group_.broadcast(x, n - 1).wait();
     keep("broadcast", x);
-    messages(x, y);
+    if (back_) messages(x, y);
     return std::move(results_);
   }
 
@@ -128,8 +133,8 @@ class Exercise {
       device_.copy(x.raw(), y.raw(), y.bytes());
     }
     keep("messages", y);
-    Pending sent = group_.send(x, before);
-    group_.recv(y, next).wait();
+    Pending sent = back_->send(x, before);
+    back_->recv(y, next).wait();
     sent.wait();
     keep("messages the other way", y);
   }
@@ -140,6 +145,7 @@ class Exercise {
   }
 
   Communicator& group_;
+  Communicator* back_;
   Device& device_;
   DType dtype_;
   int64_t elements_;
@@ -153,11 +159,12 @@ class Exercise {
 void compare(Communicator& world, bool rank_order, int64_t part, const std::vector<DType>& types) {
   const Backend cpu = make_backend("cpu", 1, 0), gpu = make_backend("cuda", 1, world.rank());
   auto host = world.split(0, "host");
-  auto group = on_device(world.split(0, "tp"), gpu.memory(), {"auto", rank_order});
+  auto group = on_device(world.split(0, "tp"), gpu.memory(), {"auto", rank_order, to_next});
+  auto back = on_device(world.split(0, "back"), gpu.memory(), {"auto", rank_order, to_previous});
   expect(group->transport().rfind("NCCL 2.", 0) == 0, "transport is " + group->transport());
   for (const DType dtype : types) {
-    const auto there = Exercise(*group, *gpu.device, dtype, part).run();
-    const auto here = Exercise(*host, *cpu.device, dtype, part).run();
+    const auto there = Exercise(*group, *gpu.device, dtype, part, back.get()).run();
+    const auto here = Exercise(*host, *cpu.device, dtype, part, host.get()).run();
     bool other_bits = false;
     for (size_t i = 0; i < here.size(); ++i) {
       const std::string what = fmt::format("{} of {}", here[i].first, name_of(dtype));
@@ -239,6 +246,56 @@ void connect(Communicator& world) {
   Exercise(*group, *gpu.device, DType::f32, 100).run();
 }
 
+// The stages of 1F1B: a stage sends what the next one takes only when it has sent its first gradient, to a
+// stage that meanwhile is at its own first one. More bytes than what carries them has room for.
+void stages(Communicator& world) {
+  const Backend gpu = make_backend("cuda", 1, world.rank());
+  auto forward = on_device(world.split(0, "pp"), gpu.memory(), {"auto", false, {1, false}});
+  auto backward = on_device(world.split(0, "pp-back"), gpu.memory(), {"auto", false, {-1, false}});
+  const int stage = world.rank(), last = world.size() - 1, micro_batches = 2 * world.size();
+  const int64_t count = 50000;
+  Arena arena("tensors", *gpu.device);
+  const int in = arena.declare("in", {micro_batches, count}, DType::f32),
+            out = arena.declare("out", {micro_batches, count}, DType::f32);
+  arena.commit();
+  std::vector<Pending> sent;
+  // Each stage sends on what it has got; the last one's activations come back as gradients.
+  const auto pass = [&](Communicator& group, int from, int to, int micro_batch, int buffer) {
+    const Tensor t = arena[buffer].rows(micro_batch, 1);
+    if (from < 0 || from > last) {
+      const std::vector<float> x(static_cast<size_t>(count), static_cast<float>(micro_batch + 1));
+      if (&group == forward.get())
+        gpu.device->write(t.raw(), x.data(), t.bytes());
+      else
+        gpu.device->copy(t.raw(), arena[in].rows(micro_batch, 1).raw(), t.bytes());
+    } else {
+      group.recv(t, from).wait();
+    }
+    if (to >= 0 && to <= last) sent.push_back(group.send(t, to));
+  };
+  const int ahead = last - stage;
+  for (int step = 0; step < micro_batches + ahead; ++step) {
+    if (step < micro_batches) pass(*forward, stage - 1, stage + 1, step, in);
+    if (step >= ahead) pass(*backward, stage + 1, stage - 1, step - ahead, out);
+  }
+  for (Pending& pending : sent) pending.wait();
+  std::vector<float> x(static_cast<size_t>(count));
+  for (int m = 0; m < micro_batches; ++m) {
+    const Tensor t = arena[out].rows(m, 1);
+    gpu.device->read(x.data(), t.raw(), t.bytes());
+    expect(x.front() == static_cast<float>(m + 1) && x.back() == x.front(), "what came back");
+  }
+  // Only what sends was made: nobody goes over the ends, or the other way.
+  if (stage != 0) return;
+  try {
+    forward->recv(arena[in].rows(0, 1), last).wait();
+  } catch (const Error& error) {
+    expect(std::string(error.what()).find("to the one 1 after it") != std::string::npos, error.what());
+    return;
+  }
+  expect(false, "a message over the end");
+}
+
 // With CommOptions::check_order: another operation on one rank is reported.
 void order(Communicator& world) {
   const Backend gpu = make_backend("cuda", 1, world.rank());
@@ -289,6 +346,8 @@ int main(int argc, char** argv) {
       large(*world);
     else if (mode == "shared")
       shared(*world);
+    else if (mode == "stages")
+      stages(*world);
     else if (mode == "order")
       order(*world);
     else if (mode == "abort")

@@ -193,8 +193,6 @@ ncclResult_t flush() {
   for (const Call& call : calls)
     if (call.comm != comm || call.stream != calls[0].stream)
       return refused(comm, ncclInvalidUsage, "a group of several communicators or streams");
-  if (comm->state != ncclSuccess && comm->state != ncclInProgress)
-    return static_cast<ncclResult_t>(comm->state.load());
   if (comm->state != ncclSuccess || comm->polls > 0)
     return refused(comm, ncclInvalidUsage, "a call while one before it is in progress");
   comm->polls = 2;
@@ -204,6 +202,8 @@ ncclResult_t flush() {
 }
 
 ncclResult_t add(Call call) {
+  const int state = call.comm->state;
+  if (state != ncclSuccess && state != ncclInProgress) return static_cast<ncclResult_t>(state);
   t_calls.push_back(std::move(call));
   return t_depth > 0 ? ncclSuccess : flush();
 }
