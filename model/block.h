@@ -10,7 +10,7 @@ namespace triax {
 /// One pre-norm transformer layer: r = x + dropout(attention(norm(x))), y = r + dropout(mlp(norm(r))). The
 /// row-parallel biases join the residual sums (with dropout: before it), once, after the reduction over the
 /// tensor group. Of x, r and the norms, which are kept, the backward computes the norms' outputs again: less
-/// than a hundredth of a step, for a seventh of the memory.
+/// than a hundredth of a step, for an eighth of the memory.
 class Block final : public Module {
  public:
   Block(int layer, const ModelConfig& model, int tensor);
