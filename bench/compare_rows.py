@@ -233,8 +233,7 @@ def against_torch(bench, name, steps, target, others=()):
         for one in contestants[1 : 1 + len(variants)]:
             apart = same_losses(name, one, ours, precision)
             rate = plan["tokens_per_step"] / statistics.median(seconds[one.name])
-            offered = target if "oneDNN" not in one.name else None  # see docs/performance.md
-            lines.append(line(f"{name}: Triax / {one.name}, tokens/s", ratios(seconds[one.name], seconds["Triax"]), offered,
+            lines.append(line(f"{name}: Triax / {one.name}, tokens/s", ratios(seconds[one.name], seconds["Triax"]), target,
                               f"{rate:.0f} tokens/s there; losses within {apart:.1g}"))
     finally:
         for one in contestants:

@@ -71,11 +71,8 @@ TRIAX_INLINE void gelu_backward_rows_of(const BiasGeluBackward& op, int64_t begi
 }
 TRIAX_MULTIVERSION void gelu_backward_rows(const BiasGeluBackward& op, int64_t begin, int64_t end) {
   with_element_type(
-      op.du.dtype(), [&](auto type) __attribute__((always_inline)) {
-        if (op.y)
-          gelu_backward_rows_of<decltype(type), true>(op, begin, end);
-        else
-          gelu_backward_rows_of<decltype(type), false>(op, begin, end);
+      op.du.dtype(), bool(op.y), [&](auto type, auto again) __attribute__((always_inline)) {
+        gelu_backward_rows_of<decltype(type), again>(op, begin, end);
       });
 }
 
@@ -111,11 +108,8 @@ TRIAX_INLINE void swiglu_backward_rows_of(const SwigluBackward& op, int64_t begi
 }
 TRIAX_MULTIVERSION void swiglu_backward_rows(const SwigluBackward& op, int64_t begin, int64_t end) {
   with_element_type(
-      op.dgu.dtype(), [&](auto type) __attribute__((always_inline)) {
-        if (op.y)
-          swiglu_backward_rows_of<decltype(type), true>(op, begin, end);
-        else
-          swiglu_backward_rows_of<decltype(type), false>(op, begin, end);
+      op.dgu.dtype(), bool(op.y), [&](auto type, auto again) __attribute__((always_inline)) {
+        swiglu_backward_rows_of<decltype(type), again>(op, begin, end);
       });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "core/bf16.h"
 #include "kernels/cpu/multiversion.h"
 
@@ -13,6 +15,18 @@ TRIAX_INLINE void with_element_type(DType dtype, const F& f) {
     f(bf16{});
   else
     f(float{});
+}
+
+/// The same with a choice that is known at run time: f(type, std::true_type) or f(type, std::false_type).
+template <class F>
+TRIAX_INLINE void with_element_type(DType dtype, bool choice, const F& f) {
+  with_element_type(
+      dtype, [&](auto type) __attribute__((always_inline)) {
+        if (choice)
+          f(type, std::true_type{});
+        else
+          f(type, std::false_type{});
+      });
 }
 
 }  // namespace triax::cpu
