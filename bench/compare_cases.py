@@ -11,11 +11,11 @@ _COMMON = {
 }
 
 
-def _job(model, batch, sequence, precision="fp32"):
+def _job(model, batch, sequence, precision="fp32", **training):
     return copy.deepcopy(_COMMON) | {
         "model": model,
         "training": {"steps": 1, "global_batch_size": batch, "micro_batch_size": batch, "sequence_length": sequence,
-                     "precision": precision},
+                     "precision": precision} | training,
     }
 
 
@@ -38,6 +38,7 @@ JOBS = {
     "gpt2-8": _job(GPT2_124M, 8, 256),
     "llama": _job(LLAMA_160M, 1, 1024),
     "small": _job(SMALL, 8, 256),
+    "small-recomputed": _job(SMALL, 8, 256, recompute="full"),
 }
 
 

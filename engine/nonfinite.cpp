@@ -93,10 +93,15 @@ class Search {
   // A part of a parameter: `x` begins at position `from` of the entry's box.
   void look(Kind kind, const char* what, const ParamStore::Entry& entry, int64_t from, const Tensor& x) {
     const Scan found = scan(s_.device, x);
-    if (found.count == 0) return;
-    const Shape index = index_of(entry.box, from + found.first);
-    note(kind, {order_.at(entry.spec.name), 0, fmt::format("{} {}", what, entry.spec.name), found.count,
-                x.numel(), fmt::format("[{}]", fmt::join(index, ", ")), name_of_value(found.value)});
+    if (found.count > 0) note_elements(kind, what, entry, from + found.first, x.numel(), found);
+  }
+
+  // `position`: of the first of them, in the entry's box.
+  void note_elements(Kind kind, const char* what, const ParamStore::Entry& entry, int64_t position,
+                     int64_t of, const Scan& found) {
+    const Shape index = index_of(entry.box, position);
+    note(kind, {order_.at(entry.spec.name), 0, fmt::format("{} {}", what, entry.spec.name), found.count, of,
+                fmt::format("[{}]", fmt::join(index, ", ")), name_of_value(found.value)});
   }
 
   void look_at_weights() {
@@ -134,12 +139,33 @@ class Search {
     }
   }
 
+  // Of a table whose look-ups have a gradient apart primary_grad() is that of its products, which have an
+  // entry of their own.
   void look_at_gradients() {
+    const auto lookups = s_.params.lookups_apart();
     for (const auto& entry : s_.params.entries()) {
-      const Tensor grad = entry.primary >= 0 ? s_.params.tied_grad(entry) : s_.params.primary_grad(entry);
+      if (lookups && &entry == lookups->table) {
+        look_at_lookups(*lookups);
+        continue;
+      }
+      const Tensor grad = s_.params.primary_grad(entry);
       look(Kind::gradient, "the gradient of", entry, 0,
            grad.reshape({grad.numel()}).rows(0, entry.box.numel()));
     }
+  }
+
+  void look_at_lookups(const ParamStore::LookupsApart& lookups) {
+    const auto& [table, grad, by_slot, slot_ids] = lookups;
+    const Tensor all = grad.reshape({grad.numel()});
+    if (!by_slot) return look(Kind::gradient, "the gradient of", *table, 0, all.rows(0, table->box.numel()));
+    const Scan found = scan(s_.device, all);
+    if (found.count == 0) return;
+    const int64_t slot = found.first / grad[1], column = found.first % grad[1];
+    int32_t id = 0;
+    s_.device.read(&id, slot_ids.rows(slot, 1).raw(), sizeof id);
+    const int64_t row = id - table->box.offset[0];
+    note_elements(Kind::gradient, "the gradient of", *table, row * grad[1] + column, table->box.numel(),
+                  found);
   }
 
   // embed, layers.0, layers.1, ..., head

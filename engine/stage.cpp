@@ -78,13 +78,18 @@ Pass Stage::pass_of(const Action& action) const {
   Pass pass{.context = *context_, .slot = slot_of(action)};
   pass.batch = shape_.batch;
   pass.sequence = shape_.sequence;
-  pass.ids = run_.micro_batches->ids.rows(action.micro_batch, 1).reshape({shape_.tokens()});
-  pass.targets = run_.micro_batches->targets.rows(action.micro_batch, 1).reshape({shape_.tokens()});
+  const MicroBatches& batch = *run_.micro_batches;
+  const auto of_micro_batch = [&](const Tensor& all) {
+    return all.rows(action.micro_batch, 1).reshape({shape_.tokens()});
+  };
+  pass.ids = of_micro_batch(batch.ids);
+  pass.targets = of_micro_batch(batch.targets);
+  if (batch.slots) pass.slots = of_micro_batch(batch.slots);
   pass.evaluate = run_.evaluate;
   pass.loss = run_.loss;
   pass.loss_scale = run_.loss_scale;
   // Every chunk's backward, and its weight halves, come in ascending order of micro-batches.
-  if (action.micro_batch + 1 == run_.micro_batches->ids[0]) pass.gradients_done = run_.gradients_done;
+  if (action.micro_batch + 1 == batch.ids[0]) pass.gradients_done = run_.gradients_done;
   pass.probe = run_.probe;
   pass.seed = run_.seed;
   pass.dropout = run_.dropout;

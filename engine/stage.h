@@ -12,8 +12,10 @@ namespace triax {
 
 /// Token ids of the micro-batches that this rank works on in one pass of the schedule.
 struct MicroBatches {
-  Tensor ids;      ///< [micro-batches, B * S] i32
-  Tensor targets;  ///< [micro-batches, B * S] i32
+  Tensor ids;         ///< [micro-batches, B * S] i32
+  Tensor targets;     ///< [micro-batches, B * S] i32
+  Tensor slots{};     ///< [micro-batches, B * S] i32, or nothing; see Pass::slots
+  Tensor slot_ids{};  ///< [slots] i32
 };
 
 /// One pipeline stage: chunks of the model, the slots of micro-batches in flight, and the messages to the

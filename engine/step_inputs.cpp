@@ -13,9 +13,16 @@ StepInputs::StepInputs(Device& device, const Sizes& sizes, bool ahead)
             targets = device_block_.declare("targets", tokens, DType::i32),
             votes = device_block_.declare("votes", {sizes.votes}, DType::i64),
             dropout = device_block_.declare("domains of dropout", {sizes.dropout_sites}, DType::i64),
+            slots = device_block_.declare("slots", sizes.slots > 0 ? tokens : Shape{0}, DType::i32),
+            slot_ids = device_block_.declare("ids of the slots", {sizes.slots}, DType::i32),
             scalars = device_block_.declare("scalars of the update", {sizeof(UpdateScalars)}, DType::u8);
   device_block_.commit();
   batch_ = {device_block_[ids], device_block_[targets]};
+  if (sizes.slots > 0) {
+    batch_.slots = device_block_[slots];
+    batch_.slot_ids = device_block_[slot_ids];
+    slots_.emplace(sizes.first_row, sizes.rows);
+  }
   votes_ = device_block_[votes];
   dropout_ = device_block_[dropout];
   scalars_ = device_block_[scalars];
@@ -43,6 +50,10 @@ void StepInputs::load_batch(const int32_t* rows, int64_t sequence) {
     for (int64_t r = 0; r < count; ++r)
       std::copy_n(rows + r * (sequence + 1) + shift, sequence, to + r * sequence);
   }
+  if (slots_)
+    slots_->assign(on_host(current_, batch_.ids.i32()), batch_.ids.numel(),
+                   on_host(current_, batch_.slots.as<int32_t>()),
+                   on_host(current_, batch_.slot_ids.as<int32_t>()), batch_.slot_ids.numel());
 }
 
 void StepInputs::upload(int block) {

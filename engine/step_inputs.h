@@ -1,11 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/arena.h"
 #include "engine/stage.h"
 #include "kernels/kernels.h"
+#include "parallel/table_slots.h"
 
 namespace triax {
 
@@ -23,6 +25,8 @@ class StepInputs {
     int64_t micro_batches, tokens;  ///< tokens: B * S of a micro-batch
     int64_t votes;
     int64_t dropout_sites;
+    /// Of the table whose gradient is kept by slots (ParamStore::lookups_apart), if there is one.
+    int64_t first_row = 0, rows = 0, slots = 0;
   };
   /// Declares and commits. `ahead`: the device works beside the host.
   StepInputs(Device& device, const Sizes& sizes, bool ahead);
@@ -36,7 +40,8 @@ class StepInputs {
   /// The update's; grad_scale and skip are the device's own and stay from step to step.
   UpdateScalars* scalars() const { return static_cast<UpdateScalars*>(scalars_.raw()); }
 
-  /// Fills the next block's batch from rows [micro_batches * B, sequence + 1] and makes it the current one.
+  /// Fills the next block's batch from rows [micro_batches * B, sequence + 1], slots included, and makes it
+  /// the current one.
   void load_batch(const int32_t* rows, int64_t sequence);
   int current() const { return current_; }
   /// Where the host writes one of the tensors above for `block`, and what it wrote there last. Waits until
@@ -58,6 +63,7 @@ class StepInputs {
   Device* device_;
   Arena device_block_, host_blocks_;
   MicroBatches batch_;
+  std::optional<TableSlots> slots_;
   Tensor votes_, dropout_, scalars_, blocks_;
   size_t upload_bytes_ = 0;
   int current_ = 0;

@@ -91,10 +91,6 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
       micro_batches_(config.training.global_batch_size /
                      (config.training.micro_batch_size * config.parallel.data)),
       ahead_(config.training.device == "cuda"),
-      inputs_(device,
-              {micro_batches_, config.training.micro_batch_size * config.training.sequence_length,
-               std::tuple_size_v<Votes>, static_cast<int64_t>(dropout_sites(config.model).size())},
-              ahead_),
       sums_arena_("sums of a step", device),
       outcomes_("outcomes", device, Arena::Place::host),
       snapshot_("snapshot", device, Arena::Place::host),
@@ -113,7 +109,9 @@ Trainer::Trainer(const RunConfig& config, Mesh& mesh, Device& device, const Kern
   for (int part = stage; part < parts; part += stages)
     chunks.emplace_back(make_part(config_.model, part, parts, mesh.size("tp")), part == 0, part == parts - 1);
   for (Chunk& chunk : chunks) chunk.declare(params_);
-  params_.commit();
+  const int64_t tokens = training.micro_batch_size * training.sequence_length;
+  params_.commit(true, micro_batches_ * tokens);
+  declare_inputs(tokens);
   const ActivationShape shape =
       activation_shape(config_, splits_backward(schedule_.stages[static_cast<size_t>(stage)]));
   stage_ = std::make_unique<Stage>(context_, std::move(chunks), shape, schedule_, evaluation);
@@ -140,6 +138,19 @@ Trainer::~Trainer() {
     device_.synchronize();
   } catch (const Error&) {  // after a fault every call fails: the fault itself has been told
   }
+}
+
+void Trainer::declare_inputs(int64_t tokens) {
+  StepInputs::Sizes sizes{micro_batches_, tokens, std::tuple_size_v<Votes>,
+                          static_cast<int64_t>(dropout_sites_.size())};
+  const auto lookups = params_.lookups_apart();
+  const bool by_slot = lookups && lookups->by_slot;
+  if (by_slot) {
+    const Box& box = lookups->table->box;
+    sizes.first_row = box.offset[0], sizes.rows = box.extent[0], sizes.slots = lookups->grad[0];
+  }
+  inputs_ = std::make_unique<StepInputs>(device_, sizes, ahead_);
+  if (by_slot) params_.set_slot_ids(inputs_->batch().slot_ids);
 }
 
 void Trainer::declare_sums() {
@@ -173,11 +184,11 @@ void Trainer::state_loaded() {
 }
 
 Stage::Run Trainer::training_run() const {
-  return {.micro_batches = &inputs_.batch(),
+  return {.micro_batches = &inputs_->batch(),
           .loss_scale = loss_scale_,
           .loss = sums_.loss,
           .seed = static_cast<uint64_t>(config_.seed),
-          .dropout = inputs_.dropout(),
+          .dropout = inputs_->dropout(),
           .first_sequence = mesh_.coordinate("dp") * rows_per_step()};
 }
 
@@ -226,7 +237,7 @@ bool Trainer::runs_ahead(int64_t step) const {
 Trainer::Enqueued Trainer::enqueue(int64_t step, const std::function<Votes()>& my_votes) {
   Flight flight{
       .step = step,
-      .block = inputs_.current(),
+      .block = inputs_->current(),
       .learning_rate = learning_rate(config_.lr_schedule, config_.optimizer, step, config_.training.steps),
       .measures_noise = measures_noise() && step % config_.logging.gradient_noise_scale == 0,
       .own_gradient_hook = own_gradient_hook_};
@@ -252,15 +263,15 @@ Trainer::Enqueued Trainer::enqueue(int64_t step, const std::function<Votes()>& m
 void Trainer::set_inputs(const Flight& flight) {
   if (device_.kind() == DeviceKind::none) return;
   const UpdateScalars scalars = optimizer_->scalars(flight.step - skipped_.total, flight.learning_rate);
-  UpdateScalars* place = inputs_.on_host(flight.block, inputs_.scalars());
+  UpdateScalars* place = inputs_->on_host(flight.block, inputs_->scalars());
   place->lr = scalars.lr;
   place->bias_correction1 = scalars.bias_correction1;
   place->bias_correction2 = scalars.bias_correction2;
   std::copy(flight.votes.begin(), flight.votes.end(),
-            const_cast<int64_t*>(inputs_.on_host(flight.block, inputs_.votes())));
+            const_cast<int64_t*>(inputs_->on_host(flight.block, inputs_->votes())));
   dropout_domains(dropout_sites_, flight.step,
-                  const_cast<uint64_t*>(inputs_.on_host(flight.block, inputs_.dropout())));
-  inputs_.upload(flight.block);
+                  const_cast<uint64_t*>(inputs_->on_host(flight.block, inputs_->dropout())));
+  inputs_->upload(flight.block);
 }
 
 // A whole step without a look at it: three calls and a launch when it is a graph. Returns whether the ledger
@@ -298,9 +309,9 @@ StepResult Trainer::outcome() {
     finite(flight, totals, result);
     return result;
   }
-  inputs_.upload(flight.block);
+  inputs_->upload(flight.block);
   result = not_finite(flight, std::move(result));
-  device_.fill_zero(&inputs_.scalars()->skip, sizeof(UpdateScalars::skip));
+  device_.fill_zero(&inputs_->scalars()->skip, sizeof(UpdateScalars::skip));
   TracePhases phase(trace_, "step");
   if (!flights_.empty()) start(flights_.front(), phase);
   return result;
@@ -338,13 +349,13 @@ void Trainer::sum_over_ranks(const Votes* votes) {
   if (votes)
     device_.write(place, votes->data(), bytes);
   else
-    device_.copy(place, inputs_.votes(), bytes);
+    device_.copy(place, inputs_->votes(), bytes);
   mesh_.sums().all_reduce(sums_.words, sums_.words, ReduceOp::sum).wait();
 }
 
 void Trainer::update(TracePhases& phase) {
   phase.begin("update weights");
-  optimizer_->update(inputs_.scalars(), sums_.squared_norm, sums_.loss);
+  optimizer_->update(inputs_->scalars(), sums_.squared_norm, sums_.loss);
   optimizer_->publish_weights();
 }
 
@@ -406,8 +417,8 @@ void Trainer::set_trace(Trace* trace) {
 
 void Trainer::evaluate(ExactSum& sum) {
   device_.fill_zero(sums_.loss, sizeof(ExactSum));
-  inputs_.upload(inputs_.current());
-  stage_->run({.micro_batches = &inputs_.batch(), .evaluate = true, .loss = sums_.loss});
+  inputs_->upload(inputs_->current());
+  stage_->run({.micro_batches = &inputs_->batch(), .evaluate = true, .loss = sums_.loss});
   if (!counts_loss()) device_.fill_zero(sums_.loss, sizeof(ExactSum));
   context_.kernels.normalise_sums(device_, {1, sums_.loss});
   ExactSum all;
@@ -448,14 +459,14 @@ void Trainer::compare_replicas(int64_t step) {
 
 std::vector<MemoryLine> Trainer::memory() const {
   std::vector<MemoryLine> lines{{"weights", params_.weight_arena().bytes()},
-                                {"gradients", params_.grad_arena().bytes() + params_.tied_arena().bytes()},
+                                {"gradients", params_.grad_arena().bytes() + params_.lookup_arena().bytes()},
                                 {"optimizer", optimizer_->arena().bytes()},
                                 {"activations", stage_->slot_arena().bytes()},
                                 {"messages", stage_->message_arena().bytes()},
-                                {"inputs", inputs_.bytes() + sums_arena_.bytes()},
+                                {"inputs", inputs_->bytes() + sums_arena_.bytes()},
                                 {"scratch", scratch_.high_water()}};
   if (context_.kernels.workspace_bytes) lines.push_back({"workspace", context_.kernels.workspace_bytes});
-  if (ahead_) lines.push_back({"page-locked", inputs_.host_bytes() + outcomes_.bytes(), true});
+  if (ahead_) lines.push_back({"page-locked", inputs_->host_bytes() + outcomes_.bytes(), true});
   lines.push_back({"snapshot", snapshot_.bytes(), true});
   return lines;
 }

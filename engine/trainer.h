@@ -91,7 +91,7 @@ class Trainer {
   std::vector<float>& host_copy() { return host_copy_; }
   /// Takes this rank's rows of a batch, [rows_per_step(), S + 1] int32 on the host, for the next step or
   /// evaluation; they may be changed on return.
-  void load_batch(const int32_t* rows) { inputs_.load_batch(rows, config_.training.sequence_length); }
+  void load_batch(const int32_t* rows) { inputs_->load_batch(rows, config_.training.sequence_length); }
   int64_t rows_per_step() const { return micro_batches_ * config_.training.micro_batch_size; }
 
   /// One training step (counted from 1) on the loaded batch, with its outcome: enqueue() and outcome().
@@ -209,6 +209,8 @@ class Trainer {
   StepResult result_of(const Flight& flight, const Totals& totals) const;
   void finite(const Flight& flight, const Totals& totals, StepResult& result);
   StepResult not_finite(const Flight& flight, StepResult result);
+  /// `tokens`: of a micro-batch.
+  void declare_inputs(int64_t tokens);
   void declare_sums();
   /// The same token's loss is known to all tensor ranks; one of them counts it.
   bool counts_loss() const { return mesh_.last_stage() && mesh_.coordinate("tp") == 0; }
@@ -224,7 +226,7 @@ class Trainer {
   std::unique_ptr<Stage> stage_;
   std::unique_ptr<Optimizer> optimizer_;
   bool ahead_;  // the device works beside the host
-  StepInputs inputs_;
+  std::unique_ptr<StepInputs> inputs_;
   Arena sums_arena_, outcomes_, snapshot_;
   std::vector<std::string> dropout_sites_;
   StepSums sums_{};

@@ -29,7 +29,7 @@ void Embedding::plan(Placement& slot, const ActivationShape& shape) {
 
 void Embedding::forward(Pass& pass, const Tensor&, const Tensor& y) {
   Context& c = pass.context;
-  tokens_.forward(pass, pass.ids, y);
+  tokens_.forward(pass, y);
   if (learned_positions_ && pass.cache)
     c.kernels.position_forward(
         c.device, {y[0], max_positions_, hidden_, pass.position, c.params.weight(positions_), y});
@@ -43,7 +43,7 @@ void Embedding::accumulate(Pass& pass, const Tensor& dy) const {
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
   const Tensor d = dropout_.gradient(pass, dy, frame);
-  tokens_.backward_weight(pass, pass.ids, d);
+  tokens_.backward_weight(pass, d);
   if (learned_positions_)
     c.kernels.position_backward(
         c.device, {d[0], pass.sequence, hidden_, pass.first_row(), d, c.params.grad(positions_).f32()});

@@ -87,12 +87,18 @@ void Optimizer::sum_rows(size_t bucket) {
 }
 
 void Optimizer::sum_tied() {
-  ParamStore& params = context_->params;
-  for (const auto& entry : params.entries()) {
-    if (entry.primary < 0) continue;
-    const Tensor second = params.tied_grad(entry);
-    const Tensor first = params.primary_grad(params.entries()[static_cast<size_t>(entry.primary)]);
-    context_->kernels.add(context_->device, {first.numel(), second.f32(), first.f32()});
+  const ParamStore& params = context_->params;
+  const Kernels& k = context_->kernels;
+  if (const auto lookups = params.lookups_apart()) {
+    const auto& [table, grad, by_slot, slot_ids] = *lookups;
+    const Tensor sum = params.primary_grad(*table);
+    check(!by_slot || slot_ids.numel() == grad[0], "{}: its gradient has {} slots, and {} have ids",
+          table->spec.name, grad[0], slot_ids.numel());
+    if (by_slot)
+      k.embedding_backward(context_->device, {grad[0], grad[1], table->box.extent[0], table->box.offset[0],
+                                              slot_ids.i32(), grad, sum.f32()});
+    else
+      k.add(context_->device, {sum.numel(), grad.f32(), sum.f32()});
   }
   Communicator* group = context_->mesh.tied();
   if (!group) return;

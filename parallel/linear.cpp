@@ -77,7 +77,7 @@ void ColumnLinear::declare(ParamStore& params) {
     weights.push_back({p.name + ".weight", {p.out, in_}, {{0, "tp", p.parts}}, normal(stddev_), true});
     biases.push_back({p.name + ".bias", {p.out}, {{0, "tp", p.parts}}, {}, false});
   }
-  weight_ = params.declare(std::move(weights), true);
+  weight_ = params.declare(std::move(weights), ParamStore::GradKind::products);
   if (!with_bias_) return;
   bias_ = params.declare(std::move(biases));
   for (size_t i = params.entries().size() - projections_.size(); i < params.entries().size(); ++i)
@@ -143,7 +143,8 @@ RowLinear::RowLinear(std::string name, int64_t in, int64_t out, bool bias, float
     : name_(std::move(name)), in_(in), out_(out), with_bias_(bias), stddev_(init_stddev) {}
 
 void RowLinear::declare(ParamStore& params) {
-  weight_ = params.declare({{name_ + ".weight", {out_, in_}, {{1, "tp", 0}}, normal(stddev_), true}}, true);
+  weight_ = params.declare({{name_ + ".weight", {out_, in_}, {{1, "tp", 0}}, normal(stddev_), true}},
+                           ParamStore::GradKind::products);
   if (with_bias_) bias_ = params.declare({{name_ + ".bias", {out_}, {}, {}, false}});
 }
 

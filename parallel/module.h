@@ -48,6 +48,7 @@ struct Pass {
   int64_t sequence = 0;  ///< S tokens each
   Tensor ids{};          ///< [T] i32 input tokens; on stages that need them
   Tensor targets{};      ///< [T] i32 next tokens; negative: none
+  Tensor slots{};        ///< [T] i32 of ids (TableSlots), where ParamStore::lookup_grad() is by slot
   /// Forward for a value alone (validation, generation): nothing is kept, no gradient is computed.
   bool evaluate = false;
   /// backward_input accumulates the weights' gradients too, under the messages that it starts. Otherwise they

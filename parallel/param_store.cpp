@@ -29,20 +29,20 @@ ParamStore::ParamStore(const Grid& grid, int rank, Device& device, int zero_shar
       dtype_(dtype),
       weights_("weights", device),
       grads_("gradients", device),
-      tied_("tied gradients", device) {}
+      lookups_("gradients of look-ups", device) {}
 
-int ParamStore::declare(std::vector<ParamSpec> side_by_side, bool by_products) {
+int ParamStore::declare(std::vector<ParamSpec> side_by_side, GradKind kind) {
   check(!weights_.committed(), "{} was declared after the parameters were committed",
         side_by_side.at(0).name);
-  Group group{static_cast<int>(entries_.size()), static_cast<int>(side_by_side.size()), {}};
-  group.by_products = by_products;
+  Group group{static_cast<int>(entries_.size()), static_cast<int>(side_by_side.size()), kind};
   int64_t at = elements_;
   for (ParamSpec& spec : side_by_side) {
     Entry entry{localise(spec, *grid_, rank_)};
     entry.offset = at;
     entry.counted = entry.copy == 0;
     if (spec.tied) {
-      check(side_by_side.size() == 1, "{}: a tied parameter is declared alone", spec.name);
+      check(side_by_side.size() == 1 && kind == GradKind::products,
+            "{}: a tied parameter is declared alone, and multiplied with", spec.name);
       entry.counted = false;
       for (size_t i = 0; i < entries_.size(); ++i)
         if (entries_[i].spec.name == spec.name) entry.primary = static_cast<int>(i);
@@ -58,10 +58,14 @@ int ParamStore::declare(std::vector<ParamSpec> side_by_side, bool by_products) {
     entries_.push_back(std::move(entry));
   }
   Entry& only = entries_.back();
-  if (only.primary >= 0) {  // one weight, a second gradient
+  if (only.primary >= 0) {  // one weight; the gradient of the look-ups gives its place to the products'
     group.offset = only.offset = entries_[static_cast<size_t>(only.primary)].offset;
-    group.in_tied = true;
-    group.tied_index = tied_.declare(only.spec.name, only.memory, DType::f32);
+    const auto table = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.first == only.primary && g.kind == GradKind::lookups;
+    });
+    check(table != groups_.end(), "{} is tied to a parameter that is not looked up", only.spec.name);
+    check(apart_ < 0, "{} is the second tied table of a rank", only.spec.name);
+    apart_ = static_cast<int>(table - groups_.begin());
   } else {
     group.offset = elements_;
     elements_ = round_up(at, line);
@@ -77,14 +81,20 @@ void ParamStore::close_bucket() {
   bucket_begin_ = elements_;
 }
 
-void ParamStore::commit(bool gradients) {
+void ParamStore::commit(bool gradients, int64_t step_tokens) {
   close_bucket();
   weights_.declare("all weights", {elements_}, dtype_);
   weights_.commit();
   if (!gradients) return;
   grads_.declare("all gradients", {elements_}, DType::f32);
   grads_.commit();
-  tied_.commit();
+  cleared_ = cleared();
+  if (apart_ >= 0) {
+    const Entry& table = entries_[static_cast<size_t>(groups_[static_cast<size_t>(apart_)].first)];
+    by_slot_ = step_tokens < table.memory[0];
+    lookups_.declare(table.spec.name, {std::min(step_tokens, table.memory[0]), table.memory[1]}, DType::f32);
+  }
+  lookups_.commit();
 }
 
 void ParamStore::initialise(uint64_t seed) {
@@ -191,42 +201,57 @@ ParamStore::~ParamStore() {
 
 Tensor ParamStore::grad(int group) const {
   const Group& g = groups_[static_cast<size_t>(group)];
-  if (g.in_tied) return tied_[g.tied_index];
-  return Tensor(static_cast<float*>(grads().raw()) + g.offset, DType::f32, g.shape);
-}
-
-Tensor ParamStore::tied_grad(const Entry& entry) const {
-  for (const Group& g : groups_)
-    if (g.in_tied && &entries_[static_cast<size_t>(g.first)] == &entry) return tied_[g.tied_index];
-  fail("{} has no second gradient on this rank", entry.spec.name);
+  check(g.kind != GradKind::lookups, "{} was declared for look-ups",
+        entries_[static_cast<size_t>(g.first)].spec.name);
+  return Tensor(grads().f32() + g.offset, DType::f32, g.shape);
 }
 
 Tensor ParamStore::primary_grad(const Entry& entry) const {
-  return Tensor(static_cast<float*>(grads().raw()) + entry.offset, DType::f32, entry.memory);
+  return Tensor(grads().f32() + entry.offset, DType::f32, entry.memory);
 }
 
 ParamStore::GradSum ParamStore::grad_sum(int group) {
   Group& g = groups_[static_cast<size_t>(group)];
-  check(g.by_products, "{} was not declared by_products", entries_[static_cast<size_t>(g.first)].spec.name);
+  check(g.kind == GradKind::products, "{} was not declared for products",
+        entries_[static_cast<size_t>(g.first)].spec.name);
   return {grad(group), std::exchange(g.empty, false) ? 0.0F : 1.0F};
 }
 
-void ParamStore::zero_grads() {
-  int64_t begin = 0;  // of what is added to
-  const auto zero_to = [&](int64_t end) {
-    if (begin < end)
-      device_->fill_zero(grads().f32() + begin, static_cast<size_t>(end - begin) * sizeof(float));
-  };
-  for (Group& g : groups_) {
-    g.empty = g.by_products;
-    if (g.in_tied) {
-      if (!g.by_products) device_->fill_zero(tied_[g.tied_index].raw(), tied_[g.tied_index].bytes());
-    } else if (g.by_products) {
-      zero_to(g.offset);
-      begin = g.offset + g.shape.numel();
-    }
+ParamStore::LookupGrad ParamStore::lookup_grad(int group) const {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  const Entry& table = entries_[static_cast<size_t>(g.first)];
+  check(g.kind == GradKind::lookups, "{} was not declared for look-ups", table.spec.name);
+  if (group == apart_) return {lookups_[0], by_slot_};
+  return {primary_grad(table), false};
+}
+
+std::optional<ParamStore::LookupsApart> ParamStore::lookups_apart() const {
+  if (apart_ < 0) return std::nullopt;
+  const Group& g = groups_[static_cast<size_t>(apart_)];
+  return LookupsApart{&entries_[static_cast<size_t>(g.first)], lookups_[0], by_slot_, slot_ids_};
+}
+
+std::vector<ParamStore::Bucket> ParamStore::cleared() const {
+  std::vector<Bucket> products;
+  for (const Group& g : groups_)
+    if (g.kind == GradKind::products) products.push_back({g.offset, g.offset + g.shape.numel()});
+  std::sort(products.begin(), products.end(),
+            [](const Bucket& a, const Bucket& b) { return a.begin < b.begin; });
+  products.push_back({elements_, elements_});
+  std::vector<Bucket> between;
+  int64_t begin = 0;
+  for (const Bucket& p : products) {
+    if (begin < p.begin) between.push_back({begin, p.begin});
+    begin = p.end;
   }
-  zero_to(elements_);
+  return between;
+}
+
+void ParamStore::zero_grads() {
+  for (Group& g : groups_) g.empty = g.kind == GradKind::products;
+  for (const auto& [begin, end] : cleared_)
+    device_->fill_zero(grads().f32() + begin, static_cast<size_t>(end - begin) * sizeof(float));
+  if (apart_ >= 0) device_->fill_zero(lookups_[0].raw(), lookups_[0].bytes());
 }
 
 }  // namespace triax

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -15,8 +17,19 @@ namespace triax {
 /// Parameters declared together lie side by side, so that one GEMM runs over q, k and v (or gate and up)
 /// while each stays a parameter of its own. Between other parameters there may be padding up to 64 bytes;
 /// weights and gradients there stay zero.
+///
+/// A table that is looked up and multiplied with on one rank (a tied embedding) has two gradients there,
+/// which Optimizer::sync_gradients() adds once per step. That of the products lies in the buckets. That of
+/// the look-ups lies apart, and for the rows that a step looks up alone, where these are fewer than the
+/// table's: row s is that of the token id of slot s.
 class ParamStore {
  public:
+  /// How modules add to a gradient.
+  enum class GradKind {
+    elements,  ///< to grad(), which zero_grads() clears
+    products,  ///< matrix products, into grad_sum(): a step's first one overwrites
+    lookups    ///< a row for each token, to lookup_grad()
+  };
   /// A parameter with its place in the flat buffers.
   struct Entry : LocalParam {
     int64_t offset = 0;  ///< first element, in the flat buffers
@@ -39,13 +52,13 @@ class ParamStore {
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
-  /// Declares parameters that lie side by side and returns the group's id. A tied spec (alone in its group)
-  /// shares the weight of the parameter of the same name if this rank has it, and becomes a weight of its own
-  /// (the copy of another stage's) if not. `by_products`: all that is added to its gradient goes through
-  /// grad_sum().
-  int declare(std::vector<ParamSpec> side_by_side, bool by_products = false);
+  /// Declares parameters that lie side by side and returns the group's id. A tied spec (alone in its group,
+  /// added to by products) shares the weight of the table of the same name if this rank has declared it, and
+  /// becomes a weight of its own (the copy of another stage's) if not.
+  int declare(std::vector<ParamSpec> side_by_side, GradKind kind = GradKind::elements);
   /// Allocates both buffers, zero-filled; with `gradients` false (nothing is trained) the weights alone.
-  void commit(bool gradients = true);
+  /// `step_tokens`: of this rank between two calls of zero_grads(), at most.
+  void commit(bool gradients = true, int64_t step_tokens = std::numeric_limits<int64_t>::max());
   /// Writes the initial values, functions of (seed, name, global index), rounded in bf16.
   void initialise(uint64_t seed);
   /// Writes the weights [first, first + count) of weights() from fp32 values in the host's memory, rounded in
@@ -60,12 +73,18 @@ class ParamStore {
   /// Its gradient, where modules accumulate.
   Tensor grad(int group) const;
   /// Where a matrix product is to add to the gradient, and its beta: 0 for the first after zero_grads(),
-  /// which leaves what was declared by_products to be overwritten, else 1. The caller must do that product.
+  /// which leaves it to be overwritten, else 1. The caller must do that product.
   struct GradSum {
     Tensor into;
     float beta;
   };
   GradSum grad_sum(int group);
+  /// Where the gradients of looked up rows are added: [rows, H], or by slots [slots, H].
+  struct LookupGrad {
+    Tensor into;
+    bool by_slot;
+  };
+  LookupGrad lookup_grad(int group) const;
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -80,27 +99,37 @@ class ParamStore {
   size_t bucket_of(const Entry& entry) const;
   /// Other ranks' updates of a bucket's weights are on their way: whoever asks for these weights waits.
   void weights_arrive(size_t bucket, Pending message);
-  /// Second gradients of tied weights on this rank, each to be added to its primary's once per step.
-  Tensor tied_grad(const Entry& entry) const;
+  /// The table whose look-ups have a gradient apart, to be added to its primary_grad() once per step; on
+  /// ranks that have one, after commit().
+  struct LookupsApart {
+    const Entry* table;
+    Tensor grad;      ///< [rows, H], or by slots [slots, H]; f32
+    bool by_slot;     ///< fewer slots than rows
+    Tensor slot_ids;  ///< as set_slot_ids() was given it
+  };
+  std::optional<LookupsApart> lookups_apart() const;
+  /// Where the token ids of the slots are found in every step: [slots] i32 in the device's memory, negative
+  /// where a slot is free; the caller's (TableSlots::assign).
+  void set_slot_ids(const Tensor& ids) { slot_ids_ = ids; }
   /// The gradient that an entry's parameter is updated with.
   Tensor primary_grad(const Entry& entry) const;
 
   const Arena& weight_arena() const { return weights_; }
   const Arena& grad_arena() const { return grads_; }
-  const Arena& tied_arena() const { return tied_; }
+  const Arena& lookup_arena() const { return lookups_; }
   /// Before the first micro-batch of a step.
   void zero_grads();
 
  private:
   struct Group {
     int first, count;  // entries
-    Shape shape;
-    bool in_tied = false;  // the gradient lies in the arena of second gradients
-    int64_t offset = 0;    // of the first entry, in the weights
-    int tied_index = -1;
-    bool by_products = false;
+    GradKind kind;
+    Shape shape{};
+    int64_t offset = 0;  // of the first entry, in the flat buffers
     bool empty = false;  // the gradient is to be overwritten
   };
+  /// Elements of the flat gradients that zero_grads() clears, [begin, end).
+  std::vector<Bucket> cleared() const;
   void close_bucket();
   size_t bucket_at(int64_t offset) const;
   void await(size_t bucket) const;
@@ -115,7 +144,11 @@ class ParamStore {
   std::vector<Group> groups_;
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0, bucket_begin_ = 0;
-  Arena weights_, grads_, tied_;
+  Arena weights_, grads_, lookups_;
+  std::vector<Bucket> cleared_;
+  int apart_ = -1;  // group of the table whose look-ups have a gradient apart
+  bool by_slot_ = false;
+  Tensor slot_ids_;
   struct Arriving {
     size_t bucket;
     Pending message;

@@ -19,27 +19,32 @@ VocabularyEmbedding::VocabularyEmbedding(std::string name, int64_t vocabulary, i
     : spec_(table_spec(std::move(name), vocabulary, hidden, init_stddev)) {}
 
 void VocabularyEmbedding::declare(ParamStore& params) {
-  weight_ = params.declare({spec_});
+  weight_ = params.declare({spec_}, ParamStore::GradKind::lookups);
   const LocalParam& local = params.entries().back();
   first_row_ = local.box.offset[0];
   rows_ = local.box.extent[0];
 }
 
-void VocabularyEmbedding::forward(Pass& pass, const Tensor& ids, const Tensor& y) const {
+void VocabularyEmbedding::forward(Pass& pass, const Tensor& y) const {
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
   const Tensor addends = addends_of(pass, y, frame);
-  c.kernels.embedding_forward(
-      c.device, {ids.numel(), y[1], rows_, first_row_, ids.i32(), c.params.weight(weight_), addends});
+  c.kernels.embedding_forward(c.device, {pass.ids.numel(), y[1], rows_, first_row_, pass.ids.i32(),
+                                         c.params.weight(weight_), addends});
   sum_rows(pass, addends, y).wait();
 }
 
-void VocabularyEmbedding::backward_weight(Pass& pass, const Tensor& ids, const Tensor& dy) const {
+void VocabularyEmbedding::backward_weight(Pass& pass, const Tensor& dy) const {
   Context& c = pass.context;
   Scratch::Frame frame(c.scratch);
   const Tensor all = gather_rows(pass, dy, frame);
-  c.kernels.embedding_backward(
-      c.device, {ids.numel(), dy[1], rows_, first_row_, ids.i32(), all, c.params.grad(weight_).f32()});
+  const auto [into, by_slot] = c.params.lookup_grad(weight_);
+  if (by_slot)
+    c.kernels.embedding_backward(c.device,
+                                 {pass.slots.numel(), dy[1], into[0], 0, pass.slots.i32(), all, into.f32()});
+  else
+    c.kernels.embedding_backward(
+        c.device, {pass.ids.numel(), dy[1], rows_, first_row_, pass.ids.i32(), all, into.f32()});
 }
 
 VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hidden, bool tied,
@@ -49,7 +54,7 @@ VocabularyHead::VocabularyHead(std::string name, int64_t vocabulary, int64_t hid
 }
 
 void VocabularyHead::declare(ParamStore& params) {
-  weight_ = params.declare({spec_}, true);
+  weight_ = params.declare({spec_}, ParamStore::GradKind::products);
   const LocalParam& local = params.entries().back();
   first_row_ = local.box.offset[0];
   valid_ = local.box.extent[0];

@@ -6,16 +6,16 @@
 
 namespace triax {
 
-/// The token table [V, H] with its rows cut over the tensor axis: y[t] = table[ids[t]]. A rank looks up the
-/// ids of its rows, others give zero, and one all-reduce makes the sum whole. Backward is local.
+/// The token table [V, H] with its rows cut over the tensor axis: y[t] = table[pass.ids[t]]. A rank looks up
+/// the ids of its rows, others give zero, and one all-reduce makes the sum whole. Backward is local.
 /// (Megatron-LM's VocabParallelEmbedding.) With sequence parallelism y and dy are [T/t, H]: a reduce-scatter,
 /// and a gather in the backward; the ids are those of all rows.
 class VocabularyEmbedding {
  public:
   VocabularyEmbedding(std::string name, int64_t vocabulary, int64_t hidden, float init_stddev);
   void declare(ParamStore& params);
-  void forward(Pass& pass, const Tensor& ids, const Tensor& y) const;
-  void backward_weight(Pass& pass, const Tensor& ids, const Tensor& dy) const;
+  void forward(Pass& pass, const Tensor& y) const;
+  void backward_weight(Pass& pass, const Tensor& dy) const;
 
  private:
   ParamSpec spec_;

@@ -109,6 +109,14 @@ void expect_as_on_the_cpu_in_bf16(RunConfig job) {
   for (size_t s = 0; s < exact.losses.size(); ++s) EXPECT_NEAR(cuda.losses[s] / exact.losses[s], 1.0, 5e-3);
 }
 
+// A tied table's gradient by the rows that a step looks up, on one stage, against the whole table's, on two.
+void expect_tied_by_slot() {
+  RunConfig job = on_cuda(small_job("gpt2"));
+  job.model.vocab_size = job.training.global_batch_size * job.training.sequence_length + 67;
+  const Batches batches = random_batches(job, job.training.steps, 7);
+  expect_identical(train(job, batches), train(on_grid(job, 1, 2, 1), batches), "tied, by slot");
+}
+
 /// The emulated library stands behind training.device: cuda.
 class EmulatedTraining : public ::testing::Test {
  protected:
@@ -180,6 +188,10 @@ TEST_F(EmulatedTraining, WhatMustNotChangeABitDoesNot) {
   expect_identical(train(other, batches), usual, "another pipeline, recomputed, ZeRO 0, no overlap");
 }
 
+TEST_F(EmulatedTraining, TiedTableLargerThanAStep) {
+  expect_tied_by_slot();
+}
+
 TEST_F(CudaTraining, GPT2OnOneRank) {
   expect_as_on_the_cpu(small_job("gpt2"));
 }
@@ -190,6 +202,10 @@ TEST_F(CudaTraining, LlamaOnEightThreadRanks) {
 
 TEST_F(CudaTraining, Bf16) {
   expect_as_on_the_cpu_in_bf16(small_job("llama"));
+}
+
+TEST_F(CudaTraining, TiedTableLargerThanAStep) {
+  expect_tied_by_slot();
 }
 
 TEST_F(CudaTraining, MemoryIsAsPlanned) {

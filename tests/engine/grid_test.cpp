@@ -186,6 +186,24 @@ TEST_P(GridTest, TiedAndUntiedAcrossStages) {
   expect_close(train(on_grid(one, 2, 2, 2), batches), reference, "2 x 2 x 2");
 }
 
+// On one stage the gradient of the looked up rows of a tied table is kept for these alone where the table is
+// larger: with data 1 (144 tokens a step) and 4 (36) of 211 rows, with 4 of the 106 rows of two tensor ranks.
+// On two stages it is the whole table's.
+TEST_P(GridTest, TiedTableLargerThanAStep) {
+  RunConfig one = job(GetParam());
+  one.model.tie_word_embeddings = true;
+  one.model.vocab_size = 211;
+  one.training.micro_batch_size = 3;
+  const Batches batches = random_batches(one, steps, 15);
+  for (const int tensor : {1, 2})
+    for (const int data : {1, 4}) {
+      const RunConfig job = on_grid(one, tensor, 1, data);
+      const TrainingRecord by_slot = train(job, batches);
+      expect_identical(by_slot, train(on_grid(one, tensor, 2, data), batches), name_of(job));
+      EXPECT_EQ(by_slot.planned_peak, by_slot.measured_peak) << name_of(job);
+    }
+}
+
 // How the batch is cut must not matter: the first micro-batch's gradient and the last one's weigh the same.
 TEST_P(GridTest, MicroBatchSizes) {
   RunConfig one = job(GetParam());

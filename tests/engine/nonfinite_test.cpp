@@ -152,6 +152,30 @@ TEST(Nonfinite, NanInOneGradientOfOneRankIsAppliedByNobody) {
   }
 }
 
+// The gradient of a tied table's look-ups lies apart from that of its products, and here in slots.
+TEST(Nonfinite, NanInALookedUpRow) {
+  RunConfig config = job(2, 1, 2);
+  config.model.vocab_size = 161;  // 81 rows on a tensor rank, 72 tokens on a data rank
+  std::string index;
+  const auto spoil = [&](Trainer& trainer, int rank, int64_t) {
+    if (rank != 3) return;
+    trainer.on_own_gradients([&](int first, int) {
+      const auto lookups = trainer.params().lookups_apart();
+      ASSERT_TRUE(lookups && lookups->by_slot);
+      const int64_t slot = 2, column = 7, width = lookups->grad[1];
+      lookups->grad.f32()[slot * width + column] = nan;
+      if (first == 0) index = fmt::format("[{}, {}]", lookups->slot_ids.i32()[slot], column);
+    });
+  };
+  const Course course = run(config, random_batches(config, 1, 3), spoil);
+  EXPECT_TRUE(course.untouched);
+  EXPECT_NE(course.stops[0].find("first: the gradient of embed.tokens.weight on rank 3: 1 of 3840"),
+            std::string::npos)
+      << course.stops[0];
+  EXPECT_NE(course.stops[0].find(fmt::format("the first, {}, is nan", index)), std::string::npos)
+      << course.stops[0];
+}
+
 // Each tensor rank has the gradient of a norm, one of them counts it in the sum, and all would use their own.
 TEST(Nonfinite, NanInACopyThatDoesNotCount) {
   const RunConfig config = job(2, 1, 2);

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "parallel/param_store.h"
+#include "parallel/table_slots.h"
 
 namespace triax {
 namespace {
@@ -99,20 +101,89 @@ TEST(ParamStore, SideBySideParametersAreOneTensor) {
   EXPECT_EQ(params.entries()[1].box, (Box{{2, 0}, {2, 4}}));
 }
 
+// A table that is looked up and multiplied with on one rank, [6, 4].
+struct TiedTable {
+  std::unique_ptr<Device> device = make_cpu_device(1);
+  Grid grid{{{"tp", 1}}};
+  ParamStore params{grid, 0, *device};
+  int lookups, products;
+
+  TiedTable() {
+    ParamSpec table{"table", {6, 4}, {{0, "tp", 0}}, normal(1), true};
+    lookups = params.declare({table}, ParamStore::GradKind::lookups);
+    params.declare({{"between", {3}, {}, {}}});
+    table.tied = true;
+    products = params.declare({table}, ParamStore::GradKind::products);
+  }
+};
+
 TEST(ParamStore, TiedWeightHasOneWeightAndTwoGradients) {
-  const Grid grid({{"tp", 1}});
-  const auto device = make_cpu_device(1);
-  ParamStore params(grid, 0, *device);
-  const ParamSpec table{"table", {6, 4}, {{0, "tp", 0}}, normal(1), true};
-  ParamSpec again = table;
-  again.tied = true;
-  const int embedding = params.declare({table}), head = params.declare({again});
+  TiedTable tied;
+  ParamStore& params = tied.params;
   params.commit();
   params.initialise(3);
-  EXPECT_EQ(params.weight(embedding).raw(), params.weight(head).raw());
-  EXPECT_NE(params.grad(embedding).raw(), params.grad(head).raw());
+  EXPECT_EQ(params.weight(tied.lookups).raw(), params.weight(tied.products).raw());
   EXPECT_TRUE(params.entries()[0].counted);
-  EXPECT_FALSE(params.entries()[1].counted);
+  EXPECT_FALSE(params.entries()[2].counted);
+  const auto [of_lookups, by_slot] = params.lookup_grad(tied.lookups);
+  EXPECT_FALSE(by_slot);
+  EXPECT_EQ(of_lookups.shape(), (Shape{6, 4}));
+  const auto apart = params.lookups_apart();
+  ASSERT_TRUE(apart);
+  EXPECT_EQ(apart->table, &params.entries()[0]);
+  EXPECT_EQ(apart->grad.raw(), of_lookups.raw());
+  EXPECT_NE(of_lookups.raw(), params.primary_grad(params.entries()[0]).raw());
+  EXPECT_EQ(params.grad(tied.products).raw(), params.primary_grad(params.entries()[0]).raw());
+}
+
+TEST(ParamStore, TiedTableKeepsRoomForLookedUpRowsAlone) {
+  TiedTable tied;
+  tied.params.commit(true, 5);
+  const auto [grad, by_slot] = tied.params.lookup_grad(tied.lookups);
+  EXPECT_TRUE(by_slot);
+  EXPECT_EQ(grad.shape(), (Shape{5, 4}));
+}
+
+// What the first product of a step overwrites is left as it is, all else is cleared, wherever they lie.
+TEST(ParamStore, ZeroGradsLeavesWhatProductsOverwrite) {
+  TiedTable tied;
+  ParamStore& params = tied.params;
+  params.commit(true, 5);
+  for (int step = 0; step < 2; ++step) {
+    std::fill_n(params.grads().f32(), params.elements(), 7.0F);
+    std::fill_n(params.lookup_grad(tied.lookups).into.f32(), 20, 7.0F);
+    params.zero_grads();
+    for (const float g : std::span(params.lookup_grad(tied.lookups).into.f32(), 20)) EXPECT_EQ(g, 0);
+    for (int64_t i = 0; i < params.elements(); ++i) EXPECT_EQ(params.grads().f32()[i], i < 24 ? 7 : 0) << i;
+    EXPECT_EQ(params.grad_sum(tied.products).beta, 0);
+    EXPECT_EQ(params.grad_sum(tied.products).beta, 1);
+  }
+}
+
+TEST(ParamStore, WhatIsTiedIsLookedUpFirst) {
+  TiedTable tied;
+  ParamSpec again{"between", {3}, {}, {}};
+  again.tied = true;
+  EXPECT_THROW(tied.params.declare({again}), Error);
+  EXPECT_THROW(tied.params.declare({again}, ParamStore::GradKind::products), Error);
+}
+
+TEST(TableSlots, NumberTheRowsOfThisRankAsTheyAppear) {
+  TableSlots slots(10, 4);
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<int32_t> ids{12, 9, 10, 12, 14, 13, 10};
+    std::vector<int32_t> of_ids(7), slot_ids(5, 99);
+    slots.assign(ids.data(), 7, of_ids.data(), slot_ids.data(), 5);
+    EXPECT_EQ(of_ids, (std::vector<int32_t>{0, -1, 1, 0, -1, 2, 1}));
+    EXPECT_EQ(slot_ids, (std::vector<int32_t>{12, 10, 13, -1, -1}));
+  }
+}
+
+TEST(TableSlots, TooFewAreAFault) {
+  TableSlots slots(0, 4);
+  const std::vector<int32_t> ids{0, 1, 2};
+  std::vector<int32_t> of_ids(3), slot_ids(2);
+  EXPECT_THROW(slots.assign(ids.data(), 3, of_ids.data(), slot_ids.data(), 2), Error);
 }
 
 TEST(ParamStore, BucketsAreCutEvenlyAndHoldEverything) {
