@@ -17,16 +17,47 @@ constexpr int64_t kBlock = 2048;     // elements of one exact block sum
 constexpr int kBlockBits = 11;       // log2 of kBlock
 constexpr uint32_t kInfinity = 0x7f800000;
 
-/// Largest |x| as bits, which order like the values; an infinity or NaN is the largest of all.
-TRIAX_MULTIVERSION uint32_t largest_magnitude(const float* x, int64_t n) {
-  uint32_t largest = 0;
-#pragma omp simd reduction(max : largest)
+/// Of |x| as bits, which order like the values, an infinity or NaN above all: the largest, and the smallest
+/// that is not zero, less one.
+struct Magnitudes {
+  uint32_t largest = 0, below_smallest = ~uint32_t{0};
+};
+TRIAX_MULTIVERSION Magnitudes magnitudes(const float* x, int64_t n) {
+  uint32_t largest = 0, below_smallest = ~uint32_t{0};
+#pragma omp simd reduction(max : largest) reduction(min : below_smallest)
   for (int64_t i = 0; i < n; ++i) {
     uint32_t bits;
     std::memcpy(&bits, x + i, sizeof bits);
-    largest = std::max(largest, bits & 0x7fffffff);
+    bits &= 0x7fffffff;
+    largest = std::max(largest, bits);
+    below_smallest = std::min(below_smallest, bits - 1);  // a zero is the largest here
   }
-  return largest;
+  return {largest, below_smallest};
+}
+
+constexpr int lanes = 8;
+typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
+typedef double Doubles __attribute__((vector_size(lanes * sizeof(double))));
+typedef uint64_t Bits __attribute__((vector_size(lanes * sizeof(uint64_t))));
+
+/// Hands f the values, eight at a time, the last ones with zeros behind them.
+template <class F>
+TRIAX_INLINE void for_each_eight(const float* x, int64_t n, const F& f) {
+  Floats values;
+  for (; n >= lanes; n -= lanes, x += lanes) {
+    std::memcpy(&values, x, sizeof values);
+    __builtin_prefetch(x + kBlock);  // memory's time under that of the arithmetic
+    f(__builtin_convertvector(values, Doubles));
+  }
+  values = Floats{};
+  std::memcpy(&values, x, sizeof(float) * static_cast<size_t>(n));
+  f(__builtin_convertvector(values, Doubles));
+}
+
+TRIAX_INLINE double sum_of(const Doubles& x) {
+  double sum = 0;
+  for (int lane = 0; lane < lanes; ++lane) sum += x[lane];
+  return sum;
 }
 
 /// The parts of a block's squares: their sum is that of `parts` exactly when there is no rest.
@@ -36,58 +67,54 @@ struct BlockSum {
   bool rest;
 };
 
-/// Sums what the squares hold in windows of bits below 2^top, an upper bound of each square; `shifts` tell
-/// where they end. A square of a float is exact in double. Adding and subtracting 1.5 * 2^e rounds to a
-/// multiple of 2^(e - 52); what is rounded off is exact too. The windows are so narrow that the sum of kBlock
-/// rounded values still fits 53 bits, so each sum is exact in any order (pre-rounding: Demmel and Nguyen
-/// 2013, Rump et al. 2008).
-template <int windows>
-TRIAX_INLINE BlockSum<windows> sum_windows(const float* x, int64_t n, const double* shifts) {
-  constexpr int lanes = 8;
-  typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
-  typedef double Doubles __attribute__((vector_size(lanes * sizeof(double))));
-  typedef uint64_t Bits __attribute__((vector_size(lanes * sizeof(uint64_t))));
+// A square of a float is exact in double. Adding and subtracting 1.5 * 2^e rounds to a multiple of 2^(e -
+// 52); what is rounded off is exact too. Windows of bits below 2^top, an upper bound of each square, are so
+// narrow that the sum of kBlock rounded values still fits 53 bits, so each sum is exact in any order
+// (pre-rounding: Demmel and Nguyen 2013, Rump et al. 2008).
+
+/// A window's lowest bit: a value below 2^top becomes less than 2^(53 - kBlockBits) times that.
+constexpr int kWindow = 53 - kBlockBits - 1;
+/// What is left below the first window is less than 2^(top - kWindow - 1), and has no bit below 2^(2 (e -
+/// 23)) where no value is smaller than 2^e: with top at most 2 e + kSpread, kBlock of them fit 53 bits, too.
+constexpr int kSpread = 53 - kBlockBits + kWindow + 1 - 46;
+
+/// Of values whose sizes differ so little: two sums, without a look for a rest.
+TRIAX_MULTIVERSION BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, double first_shift) {
+  const Doubles shift = first_shift - Doubles{};
+  Doubles high{}, low{};
+  for_each_eight(
+      x, n, [&](const Doubles& wide) __attribute__((always_inline)) {
+        const Doubles rounded = (wide * wide + shift) - shift;
+        high += rounded;
+        low += wide * wide - rounded;
+      });
+  return {{sum_of(high), sum_of(low)}, false};
+}
+
+/// Of others: five windows hold all squares that 2^-64 of the largest value has.
+TRIAX_MULTIVERSION BlockSum<5> sum_five_windows(const float* x, int64_t n, const double* shifts) {
+  constexpr int windows = 5;
   Doubles shift[windows], part[windows];
   Bits rest{};
-#pragma GCC unroll 8
   for (int w = 0; w < windows; ++w) {
     part[w] = Doubles{};
     shift[w] = shifts[w] - Doubles{};
   }
-  const auto add = [&](const Floats& floats) __attribute__((always_inline)) {
-    const Doubles wide = __builtin_convertvector(floats, Doubles);
-    Doubles remainder = wide * wide;
+  for_each_eight(
+      x, n, [&](const Doubles& wide) __attribute__((always_inline)) {
+        Doubles remainder = wide * wide;
 #pragma GCC unroll 8
-    for (int w = 0; w < windows; ++w) {
-      const Doubles rounded = (remainder + shift[w]) - shift[w];
-      remainder -= rounded;
-      part[w] += rounded;
-    }
-    rest |= reinterpret_cast<Bits>(remainder);
-  };
-  Floats values;
-  for (; n >= lanes; n -= lanes, x += lanes) {
-    std::memcpy(&values, x, sizeof values);
-    __builtin_prefetch(x + kBlock);  // memory's time under that of the arithmetic
-    add(values);
-  }
-  values = Floats{};
-  std::memcpy(&values, x, sizeof(float) * static_cast<size_t>(n));
-  add(values);
+        for (int w = 0; w < windows; ++w) {
+          const Doubles rounded = (remainder + shift[w]) - shift[w];
+          remainder -= rounded;
+          part[w] += rounded;
+        }
+        rest |= reinterpret_cast<Bits>(remainder);
+      });
   BlockSum<windows> sum{};
-#pragma GCC unroll 8
-  for (int w = 0; w < windows; ++w)
-    for (int lane = 0; lane < lanes; ++lane) sum.parts[w] += part[w][lane];
+  for (int w = 0; w < windows; ++w) sum.parts[w] = sum_of(part[w]);
   for (int lane = 0; lane < lanes; ++lane) sum.rest = sum.rest || rest[lane] != 0;
   return sum;
-}
-// Values of one size need two windows; those of gradients often differ by more (of normally distributed ones
-// a value in 40,000), and five windows hold all squares that 2^-64 of the largest value has.
-TRIAX_MULTIVERSION BlockSum<2> sum_two_windows(const float* x, int64_t n, const double* shifts) {
-  return sum_windows<2>(x, n, shifts);
-}
-TRIAX_MULTIVERSION BlockSum<5> sum_five_windows(const float* x, int64_t n, const double* shifts) {
-  return sum_windows<5>(x, n, shifts);
 }
 
 /// Adds a block's sum; false, and nothing is added, when there is a rest.
@@ -100,16 +127,18 @@ bool add_block(const BlockSum<windows>& block, ExactSum& sum) {
 
 /// One block, exactly.
 void add_squares(const float* x, int64_t n, ExactSum& sum) {
-  const uint32_t largest = largest_magnitude(x, n);
+  const auto [largest, below_smallest] = magnitudes(x, n);
   if (largest == 0) return;
   if (largest < kInfinity) {
-    // A window's lowest bit: a value below 2^top becomes less than 2^(53 - kBlockBits) times that.
-    constexpr int window = 53 - kBlockBits - 1;
-    const int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1);
+    const int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1),
+              bottom = 2 * std::ilogb(std::bit_cast<float>(below_smallest + 1));
     double shifts[5];
-    for (int w = 0; w < 5; ++w) shifts[w] = std::ldexp(1.5, top - (w + 1) * window + 52);
-    if (add_block(sum_two_windows(x, n, shifts), sum) || add_block(sum_five_windows(x, n, shifts), sum))
+    for (int w = 0; w < 5; ++w) shifts[w] = std::ldexp(1.5, top - (w + 1) * kWindow + 52);
+    if (top - bottom <= kSpread) {
+      add_block(sum_of_like_sizes(x, n, shifts[0]), sum);
       return;
+    }
+    if (add_block(sum_five_windows(x, n, shifts), sum)) return;
   }
   // Values of extremely different size, or not finite, one by one.
   for (int64_t i = 0; i < n; ++i) sum.add(static_cast<double>(x[i]) * static_cast<double>(x[i]));
@@ -129,7 +158,7 @@ void squared_norm(Device& device, const SquaredNorm& op) {
   };
   device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
     if (op.only_non_finite) {
-      if (largest_magnitude(op.x + begin, end - begin) >= kInfinity) count_non_finite(begin, end);
+      if (magnitudes(op.x + begin, end - begin).largest >= kInfinity) count_non_finite(begin, end);
       return;
     }
     ExactSum sum;
@@ -172,7 +201,7 @@ void find_non_finite(Device& device, const FindNonFinite& op) {
   std::mutex mutex;
   int64_t first = op.n;
   device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
-    if (largest_magnitude(op.x + begin, end - begin) < kInfinity) return;
+    if (magnitudes(op.x + begin, end - begin).largest < kInfinity) return;
     int64_t i = begin;
     while (std::isfinite(op.x[i])) ++i;
     std::lock_guard lock(mutex);

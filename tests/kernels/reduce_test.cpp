@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -43,6 +44,16 @@ double truth_of(const std::vector<float>& x) {
   return sum.value();
 }
 
+// To the last digit, which value() rounds off.
+void expect_exact(Device& device, const std::vector<float>& x, const std::string& what) {
+  ExactSum sum, truth;
+  cpu::squared_norm(device, {static_cast<int64_t>(x.size()), x.data(), &sum});
+  for (const float v : x) truth.add(static_cast<double>(v) * v);
+  sum.normalise(), truth.normalise();
+  for (int i = 0; i < ExactSum::digit_count; ++i)
+    EXPECT_EQ(sum.digits()[i], truth.digits()[i]) << "digit " << i << ", " << what;
+}
+
 TEST(SquaredNorm, IsExact) {
   auto device = make_cpu_device(2);
   for (const size_t n : {0, 1, 2, 100, 2047, 2049, 70001, 200000}) {
@@ -65,14 +76,24 @@ TEST(SquaredNorm, IsExactForValuesOfVeryDifferentSize) {
     for (const size_t n : {5, 2048, 4099, 30000}) {
       std::vector<float> x = normal(n, 7, spread);
       for (float& v : x) v = std::exp(std::fabs(v)) * 1e-12f;
-      ExactSum sum, truth;
-      cpu::squared_norm(*device, {static_cast<int64_t>(n), x.data(), &sum});
-      for (const float v : x) truth.add(static_cast<double>(v) * v);
-      sum.normalise(), truth.normalise();
-      for (int i = 0; i < ExactSum::digit_count; ++i)
-        EXPECT_EQ(sum.digits()[i], truth.digits()[i])
-            << "digit " << i << ", " << n << " values, spread " << spread;
+      expect_exact(*device, x, fmt::format("{} values, spread {}", n, spread));
     }
+}
+
+// One value is smaller than all others by some binary orders, around the most that two sums hold; the others
+// are alike, so that what is rounded off of them adds up.
+TEST(SquaredNorm, IsExactAtEverySpread) {
+  auto device = make_cpu_device(1);
+  std::mt19937 random(3);
+  const auto odd = [&] { return std::bit_cast<float>(0x3f800001U | static_cast<uint32_t>(random() >> 9)); };
+  for (int exponent = -120; exponent <= 120; exponent += 48)
+    for (int spread = 0; spread < 28; ++spread)
+      for (int again = 0; again < 4; ++again) {
+        std::vector<float> x(2048, std::ldexp(odd(), exponent));
+        x[7] = std::ldexp(odd(), exponent - spread);
+        x[11] = 0;
+        expect_exact(*device, x, fmt::format("exponents {} and {}", exponent, exponent - spread));
+      }
 }
 
 TEST(SquaredNorm, TakesTheEndsOfTheRange) {
