@@ -200,7 +200,7 @@ struct BiasGeluBackward {
   ConstElements bias;  ///< as in BiasGeluForward
   ConstElements dy;
   Elements du;   ///< [T, F] writes; may be dy
-  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; null: nothing
+  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; may be u; null: nothing
 };
 /// z = A op(B) + bias and y = gelu_tanh(z), at the product's end: `product` as for gemm, with y for its C,
 /// both of one type and nothing accumulated.
@@ -224,7 +224,7 @@ struct SwigluBackward {
   ConstElements gu;
   ConstElements dy;  ///< [T, F]
   Elements dgu;      ///< [T, 2F] writes; may be gu
-  Elements y{};      ///< [T, F] writes, with SwigluForward's bits; null: nothing
+  Elements y{};      ///< [T, F] writes, with SwigluForward's bits; may be dy; null: nothing
 };
 
 // Cross-entropy over a vocabulary that is cut by the tensor axis, in three passes with an all-reduce of [T]

@@ -51,12 +51,11 @@ void Mlp::activate(Pass& pass, const Tensor& a) const {
 
 void Mlp::activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, const Tensor& d_u) const {
   const Tensor u = pass.slot[slot_u_];
-  const Tensor again = pass.weights_now ? a : Tensor();
   Context& c = pass.context;
   if (gated_)
-    c.kernels.swiglu_backward(c.device, {u[0], width_, u, d_a, d_u, again});
+    c.kernels.swiglu_backward(c.device, {u[0], width_, u, d_a, d_u, a});
   else
-    c.kernels.bias_gelu_backward(c.device, {u[0], width_, u, up_.bias(pass), d_a, d_u, again});
+    c.kernels.bias_gelu_backward(c.device, {u[0], width_, u, up_.bias(pass), d_a, d_u, a});
 }
 
 Tensor Mlp::take_activation(Pass& pass, Scratch::Frame& frame) const {
@@ -77,18 +76,22 @@ void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   if (!pass.replay) down_.forward(pass, a, y);
 }
 
+// Nobody reads u once its gradient is there, unless the weights' gradients come later. So what an
+// activation's gradient is made of gives its memory to what that makes, d_a to d_u and u to a, or with a
+// gate, where u is twice as wide, u to d_u and d_a to a.
 void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  const Tensor u = pass.slot[slot_u_];
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor d_u = grad_u_.get(pass, frame);
+  const Tensor d_u = gated_ && pass.weights_now ? u : grad_u_.get(pass, frame);
   {
     Scratch::Frame inner(pass.context.scratch);
-    const Tensor a = take_activation(pass, inner);
     if (fuses_gelu(pass)) {
-      if (pass.weights_now) activate(pass, a);
-      down_.backward_input(pass, a, dy, d_u, pass.slot[slot_u_]);
+      const Tensor a = pass.weights_now ? take_activation(pass, inner) : Tensor();
+      if (a) activate(pass, a);
+      down_.backward_input(pass, a, dy, d_u, u);
     } else {
-      // GELU's gradient is written over what it is made of.
-      const Tensor d_a = gated_ ? inner.take("gradient of activation", a.shape(), dy.dtype()) : d_u;
+      const Tensor d_a = gated_ ? inner.take("gradient of activation", {u[0], width_}, dy.dtype()) : d_u;
+      const Tensor a = !pass.weights_now ? Tensor() : gated_ ? d_a : u;
       down_.backward_input(pass, a, dy, d_a, {}, [&] { activate_backward(pass, d_a, a, d_u); });
     }
   }

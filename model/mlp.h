@@ -33,7 +33,7 @@ class Mlp {
   Tensor take_activation(Pass& pass, Scratch::Frame& frame) const;
   /// a from u.
   void activate(Pass& pass, const Tensor& a) const;
-  /// The gradient of u from that of a; with pass.weights_now also a.
+  /// The gradient of u from that of a, and a once more where it has memory.
   void activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, const Tensor& d_u) const;
 
   bool gated_;

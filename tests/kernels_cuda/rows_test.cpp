@@ -101,6 +101,16 @@ TEST_P(CudaKernels, Activations) {
                                    {s.t, s.h, gu.data(), dy.data(), dgu.data(), gy_again.data()});
       EXPECT_TRUE(same_bits(floats(y_again.read()), floats(y.read())));
       EXPECT_TRUE(same_bits(floats(gy_again.read()), floats(gy.read())));
+      // In place: what the gradients are made of gives its memory.
+      Array<T> u_y(side, u.read()), dy_du(side, dy.read()), gu_dgu(side, gu.read()), dy_gy(side, dy.read());
+      side.kernels.bias_gelu_backward(
+          side.device, {s.t, s.h, u_y.data(), bias.data(), dy_du.data(), dy_du.data(), u_y.data()});
+      side.kernels.swiglu_backward(side.device,
+                                   {s.t, s.h, gu_dgu.data(), dy_gy.data(), gu_dgu.data(), dy_gy.data()});
+      EXPECT_TRUE(same_bits(floats(u_y.read()), floats(y.read())));
+      EXPECT_TRUE(same_bits(floats(dy_du.read()), floats(du.read())));
+      EXPECT_TRUE(same_bits(floats(gu_dgu.read()), floats(dgu.read())));
+      EXPECT_TRUE(same_bits(floats(dy_gy.read()), floats(gy.read())));
       // Without a bias, where the GPU keeps u with it.
       Array<T> none(side, as<T>(Floats(s.h, 0))), z(side, as<T>(untouched(n))), dz(side, as<T>(untouched(n)));
       const ConstElements no_bias =
