@@ -43,15 +43,29 @@ struct GemmPanels {
   /// How a block's result meets C.
   struct Update {
     bool accumulate;    // add to C, else overwrite it unread
-    const float* bias;  // the tile's first column's, or null
+    const float* bias;  // of the first column, or null
+    Update of_column(int64_t j) const { return {accumulate, bias ? bias + j : nullptr}; }
   };
+  static Update update_of(const Gemm& op, const GemmPieces& pieces, int64_t piece, const float* bias) {
+    return {piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr};
+  }
+
+  /// Memory to be brought into the second cache meanwhile: two lines, `gap` elements apart, for every
+  /// `ahead_every` units of depth, then `step` elements on.
+  struct Ahead {
+    const T* at;
+    int64_t gap, step;
+  };
+  struct Nothing {};
+  static constexpr int64_t ahead_every = 16;
 
   /// R rows of A, from `a` on (row-major with lda, or a packed panel [depth][mr]), times one panel
   /// [depth][nr]: C[R, nr]; depth and lda in units. Each element is one chain of fused multiply-adds in
   /// ascending k, then plain sums. Not inlined: the rows' offsets need all address registers.
-  template <int R, bool packed_a>
+  template <int R, bool packed_a, class Meanwhile>
   [[gnu::noinline]] static void micro(int64_t depth, const float* a, int64_t lda, const float* panel,
-                                      float* c, int64_t ldc, int64_t columns, Update update) {
+                                      float* c, int64_t ldc, int64_t columns, Update update,
+                                      Meanwhile ahead) {
     const int64_t row_step = packed_a ? 1 : lda, depth_step = packed_a ? mr : 1;
     Vector sum[R][vectors];
 #pragma GCC unroll 16
@@ -63,8 +77,7 @@ struct GemmPanels {
       __builtin_prefetch(c + i * ldc, 1);
       __builtin_prefetch(c + i * ldc + columns - 1, 1);
     }
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < depth; ++k) {
+    const auto multiply = [&]() __attribute__((always_inline)) {
       Vector b[vectors];
 #pragma GCC unroll 4
       for (int j = 0; j < vectors; ++j) b[j] = Isa::load(panel + j * Isa::lanes);
@@ -76,7 +89,18 @@ struct GemmPanels {
       }
       a += depth_step;
       panel += nr;
-    }
+    };
+    int64_t k = 0;
+    if constexpr (std::is_same_v<Meanwhile, Ahead>)
+      for (; k + ahead_every <= depth; k += ahead_every) {
+        __builtin_prefetch(ahead.at, 0, 2);
+        __builtin_prefetch(ahead.at + ahead.gap, 0, 2);
+        ahead.at += ahead.step;
+#pragma GCC unroll 2
+        for (int64_t i = 0; i < ahead_every; ++i) multiply();
+      }
+#pragma GCC unroll 2
+    for (; k < depth; ++k) multiply();
     if (columns == nr) {
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i)
@@ -105,15 +129,15 @@ struct GemmPanels {
   }
 
   /// micro() for the last rows of a block, 1 <= rows <= mr.
-  template <bool packed_a, int R = mr, class... Args>
+  template <bool packed_a, class Meanwhile, int R = mr, class... Args>
   static void micro_rows(int64_t rows, const Args&... args) {
     if constexpr (R == 1) {
-      micro<1, packed_a>(args...);
+      micro<1, packed_a, Meanwhile>(args...);
     } else {
       if (rows == R)
-        micro<R, packed_a>(args...);
+        micro<R, packed_a, Meanwhile>(args...);
       else
-        micro_rows<packed_a, R - 1>(rows, args...);
+        micro_rows<packed_a, Meanwhile, R - 1>(rows, args...);
     }
   }
 
@@ -217,15 +241,15 @@ struct GemmPanels {
     for (int64_t j = 0; j < columns; j += nr) {
       const float* panel = packed_b + j * units(depth);
       const int64_t width = std::min<int64_t>(nr, columns - j);
-      const Update here{update.accumulate, update.bias ? update.bias + j : nullptr};
       for (int64_t i = 0; i < rows; i += mr) {
         float* to = c + i * ldc + j;
         const int64_t height = std::min<int64_t>(mr, rows - i);
         if (a.panels)
-          micro_rows<true>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel, to, ldc, width,
-                           here);
+          micro_rows<true, Nothing>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel, to, ldc,
+                                    width, update.of_column(j), Nothing{});
         else
-          micro_rows<false>(height, units(depth), a.at + i * a.ld, a.ld, panel, to, ldc, width, here);
+          micro_rows<false, Nothing>(height, units(depth), a.at + i * a.ld, a.ld, panel, to, ldc, width,
+                                     update.of_column(j), Nothing{});
       }
     }
   }
@@ -239,7 +263,7 @@ struct GemmPanels {
     const GemmPieces pieces(op.k, pair);
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
-      const Update update{piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr};
+      const Update update = update_of(op, pieces, piece, bias);
       const float* packed_b = panels(piece);
       for (int64_t i = 0; i < tile.rows; i += block_rows) {
         const int64_t rows = std::min(block_rows, tile.rows - i);
@@ -249,17 +273,71 @@ struct GemmPanels {
     }
   }
 
-  template <class Panels>
-  static void run(const Gemm& op, const GemmTile& tile, int64_t first, int64_t last, const Panels& panels) {
+  /// The memory of a panel that is packed next: `rows` rows of B, of which a call of micro() asks for some.
+  struct NextPanel {
+    const T* at;
+    int64_t ld, rows, of_call;
+    Ahead lines;
+    Ahead lines_of(int64_t call) const {
+      return {at + std::min(call * of_call, std::max<int64_t>(rows - of_call, 0)) * ld, lines.gap,
+              lines.step};
+    }
+  };
+  static NextPanel next_panel(const Gemm& op, int64_t k0, int64_t depth, int64_t column) {
+    constexpr int64_t line = 64 / sizeof(T);
+    const int64_t ld = op.ldb, steps = units(depth) / ahead_every;
+    const T* b = op.b.as<T>();
+    if (op.transpose_b) {  // rows are the panel's columns, two for each call
+      const int64_t columns = std::min<int64_t>(nr, op.n - column);
+      return {b + column * ld + k0, ld, columns, 2, {nullptr, ld, line}};
+    }
+    b += k0 * ld + column;
+    if (nr > line) return {b, ld, depth, steps, {nullptr, line, ld}};
+    return {b, ld, depth, 2 * steps, {nullptr, ld, 2 * ld}};
+  }
+
+  /// With few rows packing op(B) is much of the work, and most of that is waiting for memory. So it is done
+  /// panel by panel, and while one is multiplied the next one's memory is on its way into the second cache,
+  /// where the rows of A are, too. Columns of a row-major B wait longer: there it pays with more rows than
+  /// that cache holds (docs/performance.md).
+  static bool by_panels(const Gemm& op) {
+    const int64_t few = op.transpose_b ? 256 : 512;
+    return op.m <= few && !copies_a(op, pair) && op.k % pair == 0;
+  }
+  static void sum_by_panels(const Gemm& op, const GemmTile& tile, float* c, int64_t ldc, const float* bias) {
+    alignas(64) float panel[nr * gemm_max_depth];
+    const GemmPieces pieces(op.k, pair);
+    for (int64_t piece = 0; piece < pieces.count; ++piece) {
+      const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
+      const Update update = update_of(op, pieces, piece, bias);
+      const Rows a = rows_of_a(op, k0, depth, tile.row, tile.rows, nullptr);
+      for (int64_t j = 0; j < tile.columns; j += nr) {
+        const int64_t columns = std::min<int64_t>(nr, tile.columns - j);
+        pack_b(op, k0, depth, tile.column + j, columns, panel);
+        // Behind the last panel comes the next piece's first one; behind that nothing, and any will do.
+        const bool last = j + nr >= tile.columns;
+        const int64_t k1 = last && piece + 1 < pieces.count ? k0 + depth : k0;
+        const NextPanel next =
+            next_panel(op, k1, std::min(pieces.depth, op.k - k1), last ? tile.column : tile.column + j + nr);
+        for (int64_t i = 0; i < tile.rows; i += mr)
+          micro_rows<false, Ahead>(std::min<int64_t>(mr, tile.rows - i), units(depth), a.at + i * a.ld, a.ld,
+                                   panel, c + i * ldc + j, ldc, columns, update.of_column(j),
+                                   next.lines_of(i / mr));
+      }
+    }
+  }
+
+  /// sum(c, ldc, bias) writes the tile's sums, or adds them, in fp32.
+  static void run(const Gemm& op, const GemmTile& tile, const auto& sum) {
     const C* bias = op.bias ? op.bias.as<C>() + tile.column : nullptr;
     C* c = op.c.as<C>() + tile.row * op.ldc + tile.column;
     if constexpr (std::is_same_v<C, float>) {
-      sum(op, tile, first, last, panels, c, op.ldc, bias);
+      sum(c, op.ldc, bias);
     } else {
       alignas(64) float sums[gemm_max_rounded], widened[gemm_round_columns];
       if (bias)
         for (int64_t j = 0; j < tile.columns; ++j) widened[j] = value_of(bias[j]);
-      sum(op, tile, first, last, panels, sums, tile.columns, bias ? widened : nullptr);
+      sum(sums, tile.columns, bias ? widened : nullptr);
       for (int64_t i = 0; i < tile.rows; ++i) {
         const float* from = sums + i * tile.columns;
         C* to = c + i * op.ldc;
@@ -270,12 +348,16 @@ struct GemmPanels {
   }
 
   static void tile(const Gemm& op, const GemmTile& tile) {
-    alignas(64) float packed[max_panels * nr * gemm_max_depth];
-    const GemmPieces pieces(op.k, pair);
-    run(op, tile, 0, pieces.count, [&](int64_t piece) {
-      const int64_t k0 = piece * pieces.depth;
-      pack_b(op, k0, std::min(pieces.depth, op.k - k0), tile.column, tile.columns, packed);
-      return packed;
+    run(op, tile, [&](float* c, int64_t ldc, const float* bias) {
+      if (by_panels(op)) return sum_by_panels(op, tile, c, ldc, bias);
+      alignas(64) float packed[max_panels * nr * gemm_max_depth];
+      const GemmPieces pieces(op.k, pair);
+      const auto pack = [&](int64_t piece) {
+        const int64_t k0 = piece * pieces.depth;
+        pack_b(op, k0, std::min(pieces.depth, op.k - k0), tile.column, tile.columns, packed);
+        return packed;
+      };
+      sum(op, tile, 0, pieces.count, pack, c, ldc, bias);
     });
   }
 
@@ -292,8 +374,12 @@ struct GemmPanels {
   }
   static void multiply(const Gemm& op, const GemmRound& round, int64_t row, int64_t rows) {
     const GemmPieces pieces(op.k, pair);
-    run(op, {row, rows, round.column, round.columns}, round.piece, round.piece + round.pieces,
-        [&](int64_t piece) { return panels_of(round, pieces, piece); });
+    const GemmTile tile{row, rows, round.column, round.columns};
+    run(op, tile, [&](float* c, int64_t ldc, const float* bias) {
+      sum(
+          op, tile, round.piece, round.piece + round.pieces,
+          [&](int64_t piece) { return panels_of(round, pieces, piece); }, c, ldc, bias);
+    });
   }
 };
 

@@ -73,15 +73,19 @@ class Rounds {
   std::vector<Count> rounds_of_block_;  // that are done: the next adds to what they have written
 };
 
+/// Blocks of rows are as large as the second cache allows, but small enough for the threads to be done at the
+/// same time, as long as they have two strips of the micro-kernel's rows.
+int64_t blocks_of(int64_t strips, const GemmCode& code, int threads) {
+  const int64_t least = pieces_of(strips, gemm_block_rows / code.rows);
+  return pieces_of(std::max(least, std::min<int64_t>(8 * threads, strips / 2)), threads) * threads;
+}
+
 void wait_until(const std::atomic<int64_t>& count, int64_t enough) {
   while (count.load(std::memory_order_acquire) < enough) std::this_thread::yield();
 }
 
 Rounds::Rounds(const Gemm& op, const GemmCode& code, const RoundSize& size, int threads)
-    : op_(op),
-      code_(code),
-      strips_(pieces_of(op.m, code.rows)),
-      blocks_(pieces_of(pieces_of(strips_, gemm_block_rows / code.rows), threads) * threads) {
+    : op_(op), code_(code), strips_(pieces_of(op.m, code.rows)), blocks_(blocks_of(strips_, code, threads)) {
   const GemmPieces pieces(op.k, code.pair);
   const int64_t step = size.panels * code.columns;
   for (int64_t column = 0; column < op.n; column += step)
