@@ -236,6 +236,8 @@ def against_torch(bench, name, steps, target, others=()):
             rate = plan["tokens_per_step"] / statistics.median(seconds[one.name])
             lines.append(line(f"{name}: Triax / {one.name}, tokens/s", ratios(seconds[one.name], seconds["Triax"]), target,
                               f"{rate:.0f} tokens/s there; losses within {apart:.1g}"))
+        for one, (_, job) in zip(contestants[1 + len(variants) :], others):
+            same_losses(name, one, ours, "fp32" if JOBS[job]["training"]["precision"] == precision else "bf16")
     finally:
         for one in contestants:
             one.close()
@@ -256,8 +258,8 @@ def small(bench):
     """The memory target is reached by recomputation alone (memory()): what of the lead is left then."""
     again = "Triax, recompute: full"
     lines, seconds = against_torch(bench, "small", 5, 1.5, [(again, "small-recomputed")])
-    public = next(name for name in seconds if name.startswith("PyTorch"))
-    lines.append(line(f"small: {again} / {public}, tokens/s", ratios(seconds[public], seconds[again]), 1.5))
+    first = next(name for name in seconds if name.startswith("PyTorch"))
+    lines.append(line(f"small: {again} / {first}, tokens/s", ratios(seconds[first], seconds[again]), 1.5))
     return lines
 
 

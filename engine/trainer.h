@@ -146,7 +146,8 @@ class Trainer {
   /// Called between the gradients' reduction and the update; for dumps.
   void on_gradients(std::function<void()> hook) { gradient_hook_ = std::move(hook); }
   /// Called when the gradients of the ParamStore's entries [first, end) are complete on this rank and on
-  /// their way to the others; a seam for tests that damage them.
+  /// their way to the others; a seam for tests that damage them. The look-ups' part of a tied table's
+  /// gradient is apart from it yet (ParamStore::lookups_apart).
   void on_own_gradients(std::function<void(int first, int end)> hook) {
     own_gradient_hook_ = std::move(hook);
   }

@@ -170,7 +170,7 @@ size_t ParamStore::bucket_at(int64_t offset) const {
 }
 
 size_t ParamStore::bucket_of(const Entry& entry) const {
-  check(entry.primary < 0, "{} has a second gradient here, which is in no bucket", entry.spec.name);
+  check(entry.primary < 0, "{} is tied to an earlier parameter, which has the bucket", entry.spec.name);
   return bucket_at(entry.offset);
 }
 

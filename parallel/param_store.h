@@ -95,7 +95,7 @@ class ParamStore {
   int64_t elements() const { return elements_; }
   DType dtype() const { return dtype_; }
   Device& device() const { return *device_; }
-  /// The bucket of an entry's gradient; not for a second use of a tied weight, whose gradient is in none.
+  /// The bucket of an entry's gradient; of a tied table ask for its first use.
   size_t bucket_of(const Entry& entry) const;
   /// Other ranks' updates of a bucket's weights are on their way: whoever asks for these weights waits.
   void weights_arrive(size_t bucket, Pending message);

@@ -9,8 +9,8 @@
 
 // The tile's algorithm for one instruction set, after Goto and van de Geijn, "Anatomy of high-performance
 // matrix multiplication" (2008): a depth of at most gemm_max_depth of K at a time, op(B) packed into panels
-// of as many columns as the registers hold, rows of op(A) in blocks that stay in the second cache, and a
-// micro-kernel that keeps Isa::rows x Isa::columns of C in registers.
+// of as many columns as the registers hold, rows of op(A) in blocks that stay in the second cache (or all of
+// them, where they are few), and a micro-kernel that keeps Isa::rows x Isa::columns of C in registers.
 //
 // What is packed are units of 32 bits: a float (bf16 is converted on the way), or, where the instruction set
 // multiplies bf16, a pair of them with ascending k.
@@ -298,8 +298,8 @@ struct GemmPanels {
 
   /// With few rows packing op(B) is much of the work, and most of that is waiting for memory. So it is done
   /// panel by panel, and while one is multiplied the next one's memory is on its way into the second cache,
-  /// where the rows of A are, too. Columns of a row-major B wait longer: there it pays with more rows than
-  /// that cache holds (docs/performance.md).
+  /// where the rows of A are, too. That is up to 256 rows of a product; 512 where B's columns are not
+  /// contiguous, because those are waited for longer (docs/performance.md).
   static bool by_panels(const Gemm& op) {
     const int64_t few = op.transpose_b ? 256 : 512;
     return op.m <= few && !copies_a(op, pair) && op.k % pair == 0;

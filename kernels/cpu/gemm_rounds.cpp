@@ -27,7 +27,7 @@ struct RoundSize {
 };
 RoundSize round_size(const Gemm& op, const GemmCode& code, int threads) {
   const GemmPieces pieces(op.k, code.pair);
-  if (threads == 1 || op.m < 2 * threads * code.rows || !copies_a(op, code.pair)) return {};
+  if (threads == 1 || op.k == 0 || op.m < 2 * threads * code.rows || !copies_a(op, code.pair)) return {};
   const int64_t panels = pieces_of(op.n, code.columns), wide = gemm_round_columns / code.columns;
   const int64_t room = round_units / (pieces.depth / code.pair * code.columns);
   const bool rounded = op.c.dtype() != DType::f32;
@@ -74,7 +74,7 @@ class Rounds {
 };
 
 /// Blocks of rows are as large as the second cache allows, but small enough for the threads to be done at the
-/// same time, as long as they have two strips of the micro-kernel's rows.
+/// same time, down to about two strips of the micro-kernel's rows.
 int64_t blocks_of(int64_t strips, const GemmCode& code, int threads) {
   const int64_t least = pieces_of(strips, gemm_block_rows / code.rows);
   return pieces_of(std::max(least, std::min<int64_t>(8 * threads, strips / 2)), threads) * threads;

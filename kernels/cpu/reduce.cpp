@@ -74,7 +74,7 @@ struct BlockSum {
 
 /// A window's lowest bit: a value below 2^top becomes less than 2^(53 - kBlockBits) times that.
 constexpr int kWindow = 53 - kBlockBits - 1;
-/// What is left below the first window is less than 2^(top - kWindow - 1), and has no bit below 2^(2 (e -
+/// What is left below the first window is at most 2^(top - kWindow - 1), and has no bit below 2^(2 (e -
 /// 23)) where no value is smaller than 2^e: with top at most 2 e + kSpread, kBlock of them fit 53 bits, too.
 constexpr int kSpread = 53 - kBlockBits + kWindow + 1 - 46;
 

@@ -271,6 +271,11 @@ TEST(Gemm, EmptyDepthWritesTheBiasOrKeepsTheSum) {
   for (int64_t i = 0; i < 3; ++i)
     for (int64_t j = 0; j < 20; ++j) EXPECT_EQ(write.op.c.as<float>()[i * write.op.ldc + j], write.bias[j]);
   EXPECT_TRUE(same_bits(before, keep.result()));
+  auto two = make_cpu_device(2);
+  Problem in_rounds(true, false, 100, 100, 0, 0.0f, true);  // as they would be, had they any depth
+  cpu::gemm(*two, in_rounds.op);
+  for (int64_t j = 0; j < 100; ++j)
+    EXPECT_EQ(in_rounds.op.c.as<float>()[99 * in_rounds.op.ldc + j], in_rounds.bias[j]);
   Problem none(false, true, 0, 20, 4, 0.0f, true);
   cpu::gemm(*device, none.op);  // no rows: nothing is touched
 }
