@@ -76,8 +76,12 @@ void expect_memory_as_planned(const std::string& precision, int tensor, int pipe
   EXPECT_EQ(record.planned_on_device, record.most_on_device) << precision;
   EXPECT_EQ(record.planned_peak, record.measured_peak) << precision;
   const Kernels apart = null_kernels();
-  const size_t fused = plan_rank(job, 0).scratch_bytes, of_kernels = plan_rank(job, 0, &apart).scratch_bytes;
-  EXPECT_EQ(fused, of_kernels) << precision;
+  const size_t planned = plan_rank(job, 0).scratch_bytes,
+               of_kernels = plan_rank(job, 0, &apart).scratch_bytes;
+  // A product that ends with GELU's gradient does not give the memory of what it reads to the activation.
+  const int64_t width = job.model.intermediate_size / tensor, tokens = job.training.sequence_length;
+  const int64_t more = precision == "bf16" ? tokens * width * 2 : 0;
+  EXPECT_EQ(planned, of_kernels + static_cast<size_t>(more)) << precision;
 }
 
 // PyTorch's numbers of one model: in fp32 within DESIGN section 7, in bf16 each parameter's gradient about
