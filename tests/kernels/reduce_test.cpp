@@ -69,7 +69,7 @@ TEST(SquaredNorm, IsExact) {
               1e-15 * static_cast<double>(sum));
 }
 
-// Gradients have many values that are far smaller than their largest: two windows of bits don't hold them.
+// Gradients have many values that are far smaller than their largest: two sums do not hold them.
 TEST(SquaredNorm, IsExactForValuesOfVeryDifferentSize) {
   auto device = make_cpu_device(2);
   for (const float spread : {1.0f, 2.0f, 4.0f, 8.0f, 12.0f, 18.0f})
