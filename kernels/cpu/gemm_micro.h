@@ -213,6 +213,14 @@ struct GemmPanels {
     int64_t ld;   // units from row to row; of no meaning in panels
     bool panels;  // [units][mr] each
   };
+
+  /// Rows of A or C whose distance is a multiple of 4096 bytes lie in one set of the first cache, which has 8
+  /// ways or more: mr of them at a time would evict each other.
+  static constexpr int few_rows = std::min(mr, 8);
+  static int rows_at_once(const Rows& a, int64_t ldc) {
+    return !a.panels && (a.ld % 1024 == 0 || ldc % 1024 == 0) ? few_rows : mr;
+  }
+
   static Rows rows_of_a(const Gemm& op, int64_t k0, int64_t depth, int64_t row, int64_t rows, float* memory) {
     const T* a = op.a.as<T>();
     if (op.transpose_a) {
@@ -238,12 +246,13 @@ struct GemmPanels {
   /// column.
   static void block(int64_t depth, int64_t rows, int64_t columns, const Rows& a, const float* packed_b,
                     float* c, int64_t ldc, Update update) {
+    const int step = rows_at_once(a, ldc);
     for (int64_t j = 0; j < columns; j += nr) {
       const float* panel = packed_b + j * units(depth);
       const int64_t width = std::min<int64_t>(nr, columns - j);
-      for (int64_t i = 0; i < rows; i += mr) {
+      for (int64_t i = 0; i < rows; i += step) {
         float* to = c + i * ldc + j;
-        const int64_t height = std::min<int64_t>(mr, rows - i);
+        const int64_t height = std::min<int64_t>(step, rows - i);
         if (a.panels)
           micro_rows<true, Nothing>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel, to, ldc,
                                     width, update.of_column(j), Nothing{});
@@ -311,6 +320,7 @@ struct GemmPanels {
       const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
       const Update update = update_of(op, pieces, piece, bias);
       const Rows a = rows_of_a(op, k0, depth, tile.row, tile.rows, nullptr);
+      const int step = rows_at_once(a, ldc);
       for (int64_t j = 0; j < tile.columns; j += nr) {
         const int64_t columns = std::min<int64_t>(nr, tile.columns - j);
         pack_b(op, k0, depth, tile.column + j, columns, panel);
@@ -319,10 +329,10 @@ struct GemmPanels {
         const int64_t k1 = last && piece + 1 < pieces.count ? k0 + depth : k0;
         const NextPanel next =
             next_panel(op, k1, std::min(pieces.depth, op.k - k1), last ? tile.column : tile.column + j + nr);
-        for (int64_t i = 0; i < tile.rows; i += mr)
-          micro_rows<false, Ahead>(std::min<int64_t>(mr, tile.rows - i), units(depth), a.at + i * a.ld, a.ld,
-                                   panel, c + i * ldc + j, ldc, columns, update.of_column(j),
-                                   next.lines_of(i / mr));
+        for (int64_t i = 0; i < tile.rows; i += step)
+          micro_rows<false, Ahead>(std::min<int64_t>(step, tile.rows - i), units(depth), a.at + i * a.ld,
+                                   a.ld, panel, c + i * ldc + j, ldc, columns, update.of_column(j),
+                                   next.lines_of(i / step));
       }
     }
   }

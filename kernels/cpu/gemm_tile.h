@@ -59,12 +59,9 @@ bool has_avx512_bf16();
 void gemm_by(Device& device, const Gemm& op, const GemmCode& code);
 
 /// Whether op(A) can't be read where it lies: it is transposed, or bf16 that has to be converted or is not in
-/// whole units, or its rows are so far apart that they evict each other from the first cache, whose ways have
-/// 4096 bytes.
+/// whole units.
 inline bool copies_a(const Gemm& op, int pair) {
-  const DType dtype = op.a.dtype();
-  return op.transpose_a || (dtype == DType::bf16 && (pair == 1 || op.lda % pair != 0)) ||
-         op.lda * static_cast<int64_t>(size_of(dtype)) % 4096 == 0;
+  return op.transpose_a || (op.a.dtype() == DType::bf16 && (pair == 1 || op.lda % pair != 0));
 }
 
 constexpr int64_t gemm_max_columns = 384;  ///< most columns of a tile

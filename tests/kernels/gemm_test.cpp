@@ -206,23 +206,30 @@ TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
       }
 }
 
-// Few rows pack op(B) panel by panel, many all of it before they begin.
+// Few rows pack op(B) panel by panel, many all of it before they begin. Rows that lie 4096 bytes apart, of A
+// or of C, are multiplied fewer at a time.
 TEST(Gemm, FewRowsHaveTheBitsOfMany) {
   for (const Named& target : targets())
     for (const bool tb : {false, true})
       for (const int64_t k : {7, 100, 1700}) {
-        const Problem before(false, tb, 600, 97, k, 1.0f, true);
-        Problem many = before, few = before;
-        many.op.c = many.c.data();
-        target.code->tile(many.op, {0, 600, 0, 97});
-        Gemm op = few.op;
-        op.m = 100;
-        for (int64_t row = 0; row < 600; row += 100) {
-          op.a = few.op.a.as<float>() + row * op.lda;
-          op.c = few.c.data() + row * op.ldc;
-          target.code->tile(op, {0, 100, 0, 97});
+        std::vector<float> first;
+        for (const int64_t gap : {int64_t{3}, 2048 - k, int64_t{1024 - 97}}) {
+          const Problem before(false, tb, 600, 97, k, 1.0f, true, gap);
+          Problem many = before, few = before;
+          many.op.c = many.c.data();
+          target.code->tile(many.op, {0, 600, 0, 97});
+          Gemm op = few.op;
+          op.m = 100;
+          for (int64_t row = 0; row < 600; row += 100) {
+            op.a = few.op.a.as<float>() + row * op.lda;
+            op.c = few.c.data() + row * op.ldc;
+            target.code->tile(op, {0, 100, 0, 97});
+          }
+          const std::string what = fmt::format("{} N{} k {} gap {}", target.name, tb ? 'T' : 'N', k, gap);
+          ASSERT_TRUE(same_bits(few.c, many.c)) << what;
+          if (first.empty()) first = many.result();
+          ASSERT_TRUE(same_bits(first, many.result())) << what;
         }
-        ASSERT_TRUE(same_bits(few.c, many.c)) << target.name << (tb ? " NT " : " NN ") << k;
       }
 }
 
