@@ -2,7 +2,6 @@
 
 #include "core/error.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm_rounds.h"
 #include "kernels/cpu/gemm_tile.h"
 
 // Why not a BLAS: the rows of a product must not depend on which rows are computed with them. oneDNN 2.6 and
@@ -41,34 +40,44 @@ GemmPieces::GemmPieces(int64_t k, int pair) : count(pieces_of(k, gemm_max_depth 
 namespace {
 
 struct Cut {
-  int64_t rows, columns;
+  int64_t rows, columns;  // of a tile
 };
 
-/// Every tile packs its columns of B, and copies its rows of A where they can't be read where they lie
-/// (copies_a), which costs about four times as much as to read them. Of the cuts that keep all threads busy
-/// the one is taken that packs least. An element's bits don't depend on the cut, so it may look at the number
-/// of threads. For products that gemm_in_rounds() leaves.
-Cut cut_of(const Gemm& op, int threads) {
-  const int64_t most_rows = op.c.dtype() == DType::f32 ? 1344 : gemm_max_rounded / gemm_max_columns;
-  constexpr int64_t row_unit = 42, column_unit = 32;  // multiples of the micro-kernels' sides
-  constexpr int64_t least_rows = 2 * row_unit, least_columns = 2 * column_unit;
+/// Every tile packs its columns of op(B), most of which is hidden behind the multiplication where they are
+/// contiguous, and reads its rows of op(A) or copies them (copies_a). Of the cuts with enough tiles for every
+/// thread, so that one that is disturbed leaves some to others, the one is taken whose longest share and
+/// packing are least, in units of a multiplication. An element's bits don't depend on the cut, so it may look
+/// at the number of threads.
+Cut cut_of(const Gemm& op, int pair, int threads) {
+  constexpr int64_t row_unit = 24, column_unit = 32;  // multiples of the micro-kernels' sides
+  const GemmPieces pieces(op.k, pair);
+  const bool rounded = op.c.dtype() != DType::f32, copied = copies_a(op, pair);
+  const int64_t units = std::max<int64_t>(1, pieces.depth / pair);
+  const int64_t most_rows = std::min(rounded ? gemm_max_rounded / gemm_max_columns : 1344,
+                                     copied ? gemm_max_copied / units / row_unit * row_unit : op.m);
+  const int64_t most_columns = rounded ? gemm_max_columns : op.n;
+  const int64_t reading_a = copied ? 4 : 1, packing_b = op.transpose_b ? 8 : 1;
+  const int64_t enough = threads == 1 ? 1 : 4 * threads;
   const auto part = [](int64_t n, int64_t pieces, int64_t unit, int64_t most) {
-    return std::min(most, pieces_of(pieces_of(n, pieces), unit) * unit);
+    return std::min(std::max(most, unit), pieces_of(pieces_of(n, pieces), unit) * unit);
   };
-  const int64_t enough = threads == 1 ? 1 : 6 * threads;
-  const int64_t down_least = pieces_of(op.m, most_rows), across_least = pieces_of(op.n, gemm_max_columns);
-  const int64_t down_most = std::max(down_least, op.m / least_rows);
-  const int64_t across_most = std::max(across_least, op.n / least_columns);
-  const int64_t reading_a = op.transpose_a ? 4 : 1, packing_b = 4;
   Cut best{};
   int64_t best_tiles = 0, least_cost = 0;
-  for (int64_t down = down_least; down <= std::min(down_most, std::max(down_least, enough)); ++down) {
-    const int64_t across = std::clamp(pieces_of(enough, down), across_least, across_most);
+  const auto consider = [&](int64_t wanted_down, int64_t wanted_across) {
+    const Cut cut{part(op.m, wanted_down, row_unit, most_rows),
+                  part(op.n, wanted_across, column_unit, most_columns)};
+    const int64_t down = pieces_of(op.m, cut.rows), across = pieces_of(op.n, cut.columns);
     const int64_t tiles = std::min(enough, down * across);
-    const int64_t cost = packing_b * down * op.n + reading_a * across * op.m;
-    if (tiles < best_tiles || (tiles == best_tiles && cost >= least_cost)) continue;
-    best = {part(op.m, down, row_unit, most_rows), part(op.n, across, column_unit, gemm_max_columns)};
-    best_tiles = tiles, least_cost = cost;
+    const int64_t share = pieces_of(down * across, threads) * threads * cut.rows * cut.columns;
+    const int64_t cost = share + packing_b * down * op.n + reading_a * across * op.m;
+    if (tiles < best_tiles || (tiles == best_tiles && cost >= least_cost)) return;
+    best = cut, best_tiles = tiles, least_cost = cost;
+  };
+  const int64_t down_least = pieces_of(op.m, most_rows), across_least = pieces_of(op.n, most_columns);
+  // With many threads not every one of the thousands of cuts.
+  for (int64_t down = down_least; down <= std::max(down_least + threads, enough); down += 1 + down / 16) {
+    const int64_t across = std::max(across_least, pieces_of(enough, down));
+    for (int64_t more = 0; more < std::min(threads, 8); ++more) consider(down, across + more);
   }
   return best;
 }
@@ -82,8 +91,7 @@ void gemm_by(Device& device, const Gemm& op, const GemmCode& code) {
   check(op.beta == 0 || op.c.dtype() == DType::f32, "a GEMM can't accumulate in {}, only in f32",
         name_of(op.c.dtype()));
   if (op.m <= 0 || op.n <= 0) return;
-  if (gemm_in_rounds(device, op, code)) return;
-  const Cut cut = cut_of(op, device.threads().size());
+  const Cut cut = cut_of(op, code.pair, device.threads().size());
   const int64_t down = pieces_of(op.m, cut.rows), across = pieces_of(op.n, cut.columns);
   device.threads().run(down * across, [&](int64_t i) {
     const int64_t row = i % down * cut.rows, column = i / down * cut.columns;

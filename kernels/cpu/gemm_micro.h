@@ -9,8 +9,11 @@
 
 // The tile's algorithm for one instruction set, after Goto and van de Geijn, "Anatomy of high-performance
 // matrix multiplication" (2008): a depth of at most gemm_max_depth of K at a time, op(B) packed into panels
-// of as many columns as the registers hold, rows of op(A) in blocks that stay in the second cache (or all of
-// them, where they are few), and a micro-kernel that keeps Isa::rows x Isa::columns of C in registers.
+// of as many columns as the registers hold, and a micro-kernel that keeps Isa::rows x Isa::columns of C in
+// registers. A panel is multiplied with all rows of the tile, and meanwhile the next one is packed, or its
+// memory fetched: that is up to a fifth of the work where rows are few, and most of it is waiting. Isa::rows
+// is less than the registers would hold: it leaves some for the packing, and rows whose distance is a
+// multiple of 4096 bytes, which lie in one set of the first cache, do not evict each other.
 //
 // What is packed are units of 32 bits: a float (bf16 is converted on the way), or, where the instruction set
 // multiplies bf16, a pair of them with ascending k.
@@ -32,9 +35,6 @@ struct GemmPanels {
   static constexpr int mr = Isa::rows;
   static constexpr int vectors = Isa::vectors;
   static constexpr int nr = Isa::lanes * Isa::vectors;
-  static constexpr int64_t block_rows = std::max<int64_t>(1, gemm_block_rows / mr) * mr;
-  static constexpr int64_t max_panels = (gemm_max_columns + nr - 1) / nr;
-
   static constexpr int pair = Isa::pair;
   static_assert(pair == 1 || std::is_same_v<T, bf16>);
 
@@ -50,14 +50,8 @@ struct GemmPanels {
     return {piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr};
   }
 
-  /// Memory to be brought into the second cache meanwhile: two lines, `gap` elements apart, for every
-  /// `ahead_every` units of depth, then `step` elements on.
-  struct Ahead {
-    const T* at;
-    int64_t gap, step;
-  };
+  /// What micro() does besides, a step for every `every` units of depth: nothing, or NextPanel.
   struct Nothing {};
-  static constexpr int64_t ahead_every = 16;
 
   /// R rows of A, from `a` on (row-major with lda, or a packed panel [depth][mr]), times one panel
   /// [depth][nr]: C[R, nr]; depth and lda in units. Each element is one chain of fused multiply-adds in
@@ -65,7 +59,7 @@ struct GemmPanels {
   template <int R, bool packed_a, class Meanwhile>
   [[gnu::noinline]] static void micro(int64_t depth, const float* a, int64_t lda, const float* panel,
                                       float* c, int64_t ldc, int64_t columns, Update update,
-                                      Meanwhile ahead) {
+                                      Meanwhile& meanwhile) {
     const int64_t row_step = packed_a ? 1 : lda, depth_step = packed_a ? mr : 1;
     Vector sum[R][vectors];
 #pragma GCC unroll 16
@@ -91,13 +85,10 @@ struct GemmPanels {
       panel += nr;
     };
     int64_t k = 0;
-    if constexpr (std::is_same_v<Meanwhile, Ahead>)
-      for (; k + ahead_every <= depth; k += ahead_every) {
-        __builtin_prefetch(ahead.at, 0, 2);
-        __builtin_prefetch(ahead.at + ahead.gap, 0, 2);
-        ahead.at += ahead.step;
-#pragma GCC unroll 2
-        for (int64_t i = 0; i < ahead_every; ++i) multiply();
+    if constexpr (!std::is_same_v<Meanwhile, Nothing>)
+      for (; k + meanwhile.every <= depth; k += meanwhile.every) {
+        meanwhile.step();
+        for (int64_t i = 0; i < meanwhile.every; i += 2) multiply(), multiply();
       }
 #pragma GCC unroll 2
     for (; k < depth; ++k) multiply();
@@ -130,7 +121,7 @@ struct GemmPanels {
 
   /// micro() for the last rows of a block, 1 <= rows <= mr.
   template <bool packed_a, class Meanwhile, int R = mr, class... Args>
-  static void micro_rows(int64_t rows, const Args&... args) {
+  static void micro_rows(int64_t rows, Args&&... args) {
     if constexpr (R == 1) {
       micro<1, packed_a, Meanwhile>(args...);
     } else {
@@ -207,20 +198,12 @@ struct GemmPanels {
         to[k / pair * W + j] = j < width ? unit(from + j * ld + k, 1, k + pair <= depth) : 0.0f;
   }
 
-  /// A block of rows of op(A), depth [k0, k0 + depth): where it lies, or packed.
+  /// Rows of op(A), depth [k0, k0 + depth): where they lie, or packed.
   struct Rows {
     const float* at;
     int64_t ld;   // units from row to row; of no meaning in panels
     bool panels;  // [units][mr] each
   };
-
-  /// Rows of A or C whose distance is a multiple of 4096 bytes lie in one set of the first cache, which has 8
-  /// ways or more: mr of them at a time would evict each other.
-  static constexpr int few_rows = std::min(mr, 8);
-  static int rows_at_once(const Rows& a, int64_t ldc) {
-    return !a.panels && (a.ld % 1024 == 0 || ldc % 1024 == 0) ? few_rows : mr;
-  }
-
   static Rows rows_of_a(const Gemm& op, int64_t k0, int64_t depth, int64_t row, int64_t rows, float* memory) {
     const T* a = op.a.as<T>();
     if (op.transpose_a) {
@@ -230,8 +213,7 @@ struct GemmPanels {
       return {memory, 0, true};
     }
     const T* first = a + row * op.lda + k0;
-    if (!copies_a(op, pair) && depth % pair == 0)
-      return {reinterpret_cast<const float*>(first), op.lda / pair, false};
+    if (!copies_a(op, pair)) return {reinterpret_cast<const float*>(first), op.lda / pair, false};
     for (int64_t i = 0; i < rows; ++i) {
       const T* from = first + i * op.lda;
       float* to = memory + i * units(depth);
@@ -242,97 +224,96 @@ struct GemmPanels {
     return {memory, units(depth), false};
   }
 
-  /// A block of rows (in the second cache) times the packed columns; c: its first row and the tile's first
-  /// column.
-  static void block(int64_t depth, int64_t rows, int64_t columns, const Rows& a, const float* packed_b,
-                    float* c, int64_t ldc, Update update) {
-    const int step = rows_at_once(a, ldc);
-    for (int64_t j = 0; j < columns; j += nr) {
-      const float* panel = packed_b + j * units(depth);
-      const int64_t width = std::min<int64_t>(nr, columns - j);
-      for (int64_t i = 0; i < rows; i += step) {
-        float* to = c + i * ldc + j;
-        const int64_t height = std::min<int64_t>(step, rows - i);
-        if (a.panels)
-          micro_rows<true, Nothing>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel, to, ldc,
-                                    width, update.of_column(j), Nothing{});
-        else
-          micro_rows<false, Nothing>(height, units(depth), a.at + i * a.ld, a.ld, panel, to, ldc, width,
-                                     update.of_column(j), Nothing{});
-      }
-    }
-  }
-
-  /// The tile's sums over pieces [first, last) of K, added to or written over `c`; panels(piece) is where
-  /// that piece's part of op(B) lies packed.
-  template <class Panels>
-  static void sum(const Gemm& op, const GemmTile& tile, int64_t first, int64_t last, const Panels& panels,
-                  float* c, int64_t ldc, const float* bias) {
-    alignas(64) float memory[block_rows * gemm_max_depth];
-    const GemmPieces pieces(op.k, pair);
-    for (int64_t piece = first; piece < last; ++piece) {
-      const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
-      const Update update = update_of(op, pieces, piece, bias);
-      const float* packed_b = panels(piece);
-      for (int64_t i = 0; i < tile.rows; i += block_rows) {
-        const int64_t rows = std::min(block_rows, tile.rows - i);
-        const Rows a = rows_of_a(op, k0, depth, tile.row + i, rows, memory);
-        block(depth, rows, tile.columns, a, packed_b, c + i * ldc, ldc, update);
-      }
-    }
-  }
-
-  /// The memory of a panel that is packed next: `rows` rows of B, of which a call of micro() asks for some.
+  /// The panel of nr whole columns that comes next. In steps it is packed, a unit of all columns each; or,
+  /// where columns are rows of memory, whose transposition takes all registers, two of its cache lines are
+  /// brought into the second cache. finish() packs what is left.
+  template <bool transposed>
   struct NextPanel {
-    const T* at;
-    int64_t ld, rows, of_call;
-    Ahead lines;
-    Ahead lines_of(int64_t call) const {
-      return {at + std::min(call * of_call, std::max<int64_t>(rows - of_call, 0)) * ld, lines.gap,
-              lines.step};
+    static constexpr int64_t line = 64 / sizeof(T), soon = 16;
+    const T* from;
+    int64_t ld, depth;
+    float* to;
+    int64_t steps, at = 0, every = 0;
+
+    NextPanel(const Gemm& op, int64_t k0, int64_t depth, int64_t column, float* to)
+        : from(op.b.as<T>() + (transposed ? column * op.ldb + k0 : k0 * op.ldb + column)),
+          ld(op.ldb),
+          depth(depth),
+          to(to),
+          steps(transposed ? nr / 2 * (depth / line) : depth / pair) {}
+    /// Shares the steps out to `calls` of micro(), of `units` of depth each.
+    void spread(int64_t calls, int64_t units) {
+      every = std::max<int64_t>(2, units / std::max<int64_t>(1, (steps + calls - 1) / calls) / 2 * 2);
+    }
+    [[gnu::always_inline]] void step() {
+      if (at >= steps) return;
+      if constexpr (transposed) {
+        const T* first = from + at / (depth / line) * 2 * ld + at % (depth / line) * line;
+        __builtin_prefetch(first, 0, 2);
+        __builtin_prefetch(first + ld, 0, 2);
+      } else {
+        const T* unit = from + at * pair * ld;
+        for (int64_t j = 0; j < nr; j += line) __builtin_prefetch(unit + soon * pair * ld + j, 0, 2);
+        pack_straight<nr>(unit, ld, pair, nr, to + at * nr);
+      }
+      ++at;
+    }
+    void finish() {
+      if constexpr (transposed)
+        pack_transposed<nr>(from, ld, depth, nr, to);
+      else
+        pack_straight<nr>(from + at * pair * ld, ld, depth - at * pair, nr, to + at * nr);
     }
   };
-  static NextPanel next_panel(const Gemm& op, int64_t k0, int64_t depth, int64_t column) {
-    constexpr int64_t line = 64 / sizeof(T);
-    const int64_t ld = op.ldb, steps = units(depth) / ahead_every;
-    const T* b = op.b.as<T>();
-    if (op.transpose_b) {  // rows are the panel's columns, two for each call
-      const int64_t columns = std::min<int64_t>(nr, op.n - column);
-      return {b + column * ld + k0, ld, columns, 2, {nullptr, ld, line}};
+
+  /// All rows of a tile times one panel.
+  template <class Meanwhile>
+  static void multiply_panel(int64_t depth, int64_t rows, const Rows& a, const float* panel, float* c,
+                             int64_t ldc, int64_t columns, Update update, Meanwhile& meanwhile) {
+    for (int64_t i = 0; i < rows; i += mr) {
+      const int64_t height = std::min<int64_t>(mr, rows - i);
+      if (a.panels)
+        micro_rows<true, Meanwhile>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel,
+                                    c + i * ldc, ldc, columns, update, meanwhile);
+      else
+        micro_rows<false, Meanwhile>(height, units(depth), a.at + i * a.ld, a.ld, panel, c + i * ldc, ldc,
+                                     columns, update, meanwhile);
     }
-    b += k0 * ld + column;
-    if (nr > line) return {b, ld, depth, steps, {nullptr, line, ld}};
-    return {b, ld, depth, 2 * steps, {nullptr, ld, 2 * ld}};
   }
 
-  /// With few rows packing op(B) is much of the work, and most of that is waiting for memory. So it is done
-  /// panel by panel, and while one is multiplied the next one's memory is on its way into the second cache,
-  /// where the rows of A are, too. That is up to 256 rows of a product; 512 where B's columns are not
-  /// contiguous, because those are waited for longer (docs/performance.md).
-  static bool by_panels(const Gemm& op) {
-    const int64_t few = op.transpose_b ? 256 : 512;
-    return op.m <= few && !copies_a(op, pair) && op.k % pair == 0;
-  }
-  static void sum_by_panels(const Gemm& op, const GemmTile& tile, float* c, int64_t ldc, const float* bias) {
-    alignas(64) float panel[nr * gemm_max_depth];
+  /// The tile's sums, added to or written over `c`.
+  template <bool transposed>
+  static void sum(const Gemm& op, const GemmTile& tile, float* c, int64_t ldc, const float* bias) {
+    alignas(64) float panels[2][nr * gemm_max_depth];
+    alignas(64) float copied[gemm_max_copied + mr * gemm_max_depth];
     const GemmPieces pieces(op.k, pair);
+    const auto depth_of = [&](int64_t piece) { return std::min(pieces.depth, op.k - piece * pieces.depth); };
+    int64_t turn = 0;
+    bool packed = false;
     for (int64_t piece = 0; piece < pieces.count; ++piece) {
-      const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
+      const int64_t k0 = piece * pieces.depth, depth = depth_of(piece);
       const Update update = update_of(op, pieces, piece, bias);
-      const Rows a = rows_of_a(op, k0, depth, tile.row, tile.rows, nullptr);
-      const int step = rows_at_once(a, ldc);
-      for (int64_t j = 0; j < tile.columns; j += nr) {
+      const Rows a = rows_of_a(op, k0, depth, tile.row, tile.rows, copied);
+      for (int64_t j = 0; j < tile.columns; j += nr, turn = 1 - turn) {
         const int64_t columns = std::min<int64_t>(nr, tile.columns - j);
-        pack_b(op, k0, depth, tile.column + j, columns, panel);
-        // Behind the last panel comes the next piece's first one; behind that nothing, and any will do.
+        if (!packed) pack_b(op, k0, depth, tile.column + j, columns, panels[turn]);
         const bool last = j + nr >= tile.columns;
-        const int64_t k1 = last && piece + 1 < pieces.count ? k0 + depth : k0;
-        const NextPanel next =
-            next_panel(op, k1, std::min(pieces.depth, op.k - k1), last ? tile.column : tile.column + j + nr);
-        for (int64_t i = 0; i < tile.rows; i += step)
-          micro_rows<false, Ahead>(std::min<int64_t>(step, tile.rows - i), units(depth), a.at + i * a.ld,
-                                   a.ld, panel, c + i * ldc + j, ldc, columns, update.of_column(j),
-                                   next.lines_of(i / step));
+        const int64_t next_piece = last ? piece + 1 : piece, next_j = last ? 0 : j + nr;
+        packed = next_piece < pieces.count && next_j + nr <= tile.columns;
+        const auto multiply = [&](auto& meanwhile) {
+          multiply_panel(depth, tile.rows, a, panels[turn], c + j, ldc, columns, update.of_column(j),
+                         meanwhile);
+        };
+        if (packed) {
+          NextPanel<transposed> next(op, next_piece * pieces.depth, depth_of(next_piece),
+                                     tile.column + next_j, panels[1 - turn]);
+          next.spread(pieces_of(tile.rows, mr), units(depth));
+          multiply(next);
+          next.finish();
+        } else {
+          Nothing nothing;
+          multiply(nothing);
+        }
       }
     }
   }
@@ -344,7 +325,7 @@ struct GemmPanels {
     if constexpr (std::is_same_v<C, float>) {
       sum(c, op.ldc, bias);
     } else {
-      alignas(64) float sums[gemm_max_rounded], widened[gemm_round_columns];
+      alignas(64) float sums[gemm_max_rounded], widened[gemm_max_columns];
       if (bias)
         for (int64_t j = 0; j < tile.columns; ++j) widened[j] = value_of(bias[j]);
       sum(sums, tile.columns, bias ? widened : nullptr);
@@ -359,36 +340,10 @@ struct GemmPanels {
 
   static void tile(const Gemm& op, const GemmTile& tile) {
     run(op, tile, [&](float* c, int64_t ldc, const float* bias) {
-      if (by_panels(op)) return sum_by_panels(op, tile, c, ldc, bias);
-      alignas(64) float packed[max_panels * nr * gemm_max_depth];
-      const GemmPieces pieces(op.k, pair);
-      const auto pack = [&](int64_t piece) {
-        const int64_t k0 = piece * pieces.depth;
-        pack_b(op, k0, std::min(pieces.depth, op.k - k0), tile.column, tile.columns, packed);
-        return packed;
-      };
-      sum(op, tile, 0, pieces.count, pack, c, ldc, bias);
-    });
-  }
-
-  /// Where a piece's panels begin in a round's memory.
-  static float* panels_of(const GemmRound& round, const GemmPieces& pieces, int64_t piece) {
-    const int64_t panels = (round.columns + nr - 1) / nr;
-    return round.panels + (piece - round.piece) * panels * nr * units(pieces.depth);
-  }
-  static void pack(const Gemm& op, const GemmRound& round, int64_t piece, int64_t first, int64_t last) {
-    const GemmPieces pieces(op.k, pair);
-    const int64_t k0 = piece * pieces.depth, depth = std::min(pieces.depth, op.k - k0);
-    pack_b(op, k0, depth, round.column + first * nr, std::min(last * nr, round.columns) - first * nr,
-           panels_of(round, pieces, piece) + first * nr * units(depth));
-  }
-  static void multiply(const Gemm& op, const GemmRound& round, int64_t row, int64_t rows) {
-    const GemmPieces pieces(op.k, pair);
-    const GemmTile tile{row, rows, round.column, round.columns};
-    run(op, tile, [&](float* c, int64_t ldc, const float* bias) {
-      sum(
-          op, tile, round.piece, round.piece + round.pieces,
-          [&](int64_t piece) { return panels_of(round, pieces, piece); }, c, ldc, bias);
+      if (op.transpose_b)
+        sum<true>(op, tile, c, ldc, bias);
+      else
+        sum<false>(op, tile, c, ldc, bias);
     });
   }
 };
@@ -409,13 +364,7 @@ struct GemmOf {
   static void tile(const Gemm& op, const GemmTile& tile) {
     with(op, [&](auto panels) { panels.tile(op, tile); });
   }
-  static void pack(const Gemm& op, const GemmRound& round, int64_t piece, int64_t first, int64_t last) {
-    with(op, [&](auto panels) { panels.pack(op, round, piece, first, last); });
-  }
-  static void multiply(const Gemm& op, const GemmRound& round, int64_t row, int64_t rows) {
-    with(op, [&](auto panels) { panels.multiply(op, round, row, rows); });
-  }
-  static constexpr GemmCode code{Isa::rows, Isa::lanes* Isa::vectors, Isa::pair, tile, pack, multiply};
+  static constexpr GemmCode code{Isa::pair, tile};
 };
 
 }  // namespace

@@ -25,25 +25,13 @@ struct GemmPieces {
   int64_t depth;  ///< of each but the last, which may have less; a multiple of `pair`
 };
 
-/// What all threads work on at a time: columns [column, column + columns) of C and pieces [piece, piece +
-/// pieces) of K, whose part of op(B) is packed once, for all of them.
-struct GemmRound {
-  int64_t column, columns, piece, pieces;
-  float* panels;  ///< [pieces][panels of columns][units of a piece][columns of a panel]
-};
-
 /// A product for one instruction set. The value of an element of C is a function of its row of op(A), its
-/// column of op(B) and K alone, so that any cut of C into tiles and rounds gives the same bits.
+/// column of op(B) and K alone, so that any cut of C into tiles gives the same bits.
 struct GemmCode {
-  int rows, columns;  ///< of the part of C that the micro-kernel keeps in registers
-  int pair;           ///< elements that are packed as one unit of 32 bits
-  /// A tile on its own: packs its columns of op(B) for itself.
+  int pair;  ///< elements that are packed as one unit of 32 bits
+  /// Packs its columns of op(B), and copies its rows of op(A) where copies_a(), on the stack of the caller.
+  /// Not larger than gemm_max_copied, and where C is not f32 gemm_max_rounded and gemm_max_columns, allow.
   void (*tile)(const Gemm&, const GemmTile&);
-  /// Packs panels [first, last) of one of the round's pieces, counted from its own first.
-  void (*pack)(const Gemm&, const GemmRound&, int64_t piece, int64_t first, int64_t last);
-  /// Rows [row, row + rows) of the round's columns, all its panels being packed. A C that is rounded needs
-  /// all pieces in one round, and at most gemm_max_rounded elements at a time.
-  void (*multiply)(const Gemm&, const GemmRound&, int64_t row, int64_t rows);
 };
 extern const GemmCode gemm_avx512, gemm_avx2, gemm_generic;
 extern const GemmCode gemm_avx512_bf16;  ///< bf16 operands alone
@@ -61,14 +49,14 @@ void gemm_by(Device& device, const Gemm& op, const GemmCode& code);
 /// Whether op(A) can't be read where it lies: it is transposed, or bf16 that has to be converted or is not in
 /// whole units.
 inline bool copies_a(const Gemm& op, int pair) {
-  return op.transpose_a || (op.a.dtype() == DType::bf16 && (pair == 1 || op.lda % pair != 0));
+  return op.transpose_a ||
+         (op.a.dtype() == DType::bf16 && (pair == 1 || op.lda % pair != 0 || op.k % pair != 0));
 }
 
-constexpr int64_t gemm_max_columns = 384;  ///< most columns of a tile
-constexpr int64_t gemm_max_depth = 768;    ///< most of K between two updates of C, in units
-constexpr int64_t gemm_block_rows = 96;    ///< most rows of op(A) that are worked on at a time
+constexpr int64_t gemm_max_columns = 384;     ///< most columns of a tile whose C is rounded
+constexpr int64_t gemm_max_depth = 768;       ///< most of K between two updates of C, in units
+constexpr int64_t gemm_max_copied = 1 << 18;  ///< rows of a tile times units of depth, where op(A) is copied
 /// Most elements of a C that is rounded: its sums are kept on the stack until all of K is in.
 constexpr int64_t gemm_max_rounded = 672 * gemm_max_columns;
-constexpr int64_t gemm_round_columns = gemm_max_rounded / gemm_block_rows;  ///< most columns of a round
 
 }  // namespace triax::cpu

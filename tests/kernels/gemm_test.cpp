@@ -206,49 +206,52 @@ TEST(Gemm, RowsAndColumnsDoNotDependOnTheirCompany) {
       }
 }
 
-// Few rows pack op(B) panel by panel, many all of it before they begin. Rows that lie 4096 bytes apart, of A
-// or of C, are multiplied fewer at a time.
+// A panel of op(B) is packed in steps while the one before is multiplied: as many steps as there are rows
+// for. Rows that lie 4096 bytes apart, of A or of C, are no other.
 TEST(Gemm, FewRowsHaveTheBitsOfMany) {
   for (const Named& target : targets())
-    for (const bool tb : {false, true})
-      for (const int64_t k : {7, 100, 1700}) {
-        std::vector<float> first;
-        for (const int64_t gap : {int64_t{3}, 2048 - k, int64_t{1024 - 97}}) {
-          const Problem before(false, tb, 600, 97, k, 1.0f, true, gap);
-          Problem many = before, few = before;
-          many.op.c = many.c.data();
-          target.code->tile(many.op, {0, 600, 0, 97});
-          Gemm op = few.op;
-          op.m = 100;
-          for (int64_t row = 0; row < 600; row += 100) {
-            op.a = few.op.a.as<float>() + row * op.lda;
-            op.c = few.c.data() + row * op.ldc;
-            target.code->tile(op, {0, 100, 0, 97});
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const int64_t k : {7, 100, 1700}) {
+          std::vector<float> first;
+          for (const int64_t gap : {int64_t{3}, 2048 - k, int64_t{1024 - 97}}) {
+            const Problem before(ta, tb, 300, 97, k, 1.0f, true, gap);
+            Problem many = before;
+            many.op.c = many.c.data();
+            target.code->tile(many.op, {0, 300, 0, 97});
+            for (const int64_t rows : {1, 50, 100}) {
+              Problem few = before;
+              few.op.c = few.c.data();
+              for (int64_t row = 0; row < 300; row += rows) target.code->tile(few.op, {row, rows, 0, 97});
+              ASSERT_TRUE(same_bits(few.c, many.c)) << fmt::format(
+                  "{} {}{} k {} gap {}, {} rows", target.name, ta ? 'T' : 'N', tb ? 'T' : 'N', k, gap, rows);
+            }
+            if (first.empty()) first = many.result();
+            ASSERT_TRUE(same_bits(first, many.result())) << target.name << " k " << k << " gap " << gap;
           }
-          const std::string what = fmt::format("{} N{} k {} gap {}", target.name, tb ? 'T' : 'N', k, gap);
-          ASSERT_TRUE(same_bits(few.c, many.c)) << what;
-          if (first.empty()) first = many.result();
-          ASSERT_TRUE(same_bits(first, many.result())) << what;
         }
-      }
 }
 
-// Several threads share what they pack, in rounds over columns and over K; alone, each packs for itself.
-TEST(Gemm, RoundsHaveTheBitsOfTiles) {
+// The cut into tiles, of which large products have several in both directions on any number of threads.
+TEST(Gemm, ThreadsHaveTheBitsOfOneTile) {
   struct Size {
     int64_t m, n, k, gap;
   };
   for (const Named& target : targets())
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
-        for (const Size& z : {Size{90, 1000, 700, 3}, {87, 20, 30000, 0}, {86, 40, 1024, 0}}) {
+        for (const Size& z : {Size{90, 1000, 700, 3},
+                              {87, 20, 30000, 0},
+                              {86, 40, 1024, 0},
+                              {1500, 40, 300, 0},
+                              {3, 5, 9, 1}}) {
           const float beta = ta ? 1.0f : 0.0f;
           const Problem before(ta, tb, z.m, z.n, z.k, beta, !ta, z.gap);
           Problem alone = before;
           alone.op.c = alone.c.data();
-          for (int64_t j = 0; j < z.n; j += 383)
-            target.code->tile(alone.op, {0, z.m, j, std::min<int64_t>(383, z.n - j)});
-          for (const int threads : {2, 3}) {
+          for (int64_t i = 0; i < z.m; i += 300)
+            target.code->tile(alone.op, {i, std::min<int64_t>(300, z.m - i), 0, z.n});
+          for (const int threads : {1, 2, 3, 20}) {
             auto device = make_cpu_device(threads);
             Problem together = before;
             together.op.c = together.c.data();
