@@ -156,11 +156,13 @@ struct GemmPanels {
     }
   }
 
-  /// to[k][j] = from[k * ld + j].
+  /// to[k][j] = from[k * ld + j]. Brings what lies `soon` behind into the second cache, for a later call.
   template <int W>
-  static void pack_straight(const T* from, int64_t ld, int64_t depth, int64_t width, float* to) {
+  static void pack_straight(const T* from, int64_t ld, int64_t depth, int64_t width, float* to,
+                            int64_t soon = 0) {
     for (int64_t k = 0; k < depth; k += pair, to += W) {
       const T* row = from + k * ld;
+      if (soon) __builtin_prefetch(row + soon, 0, 2);
       const bool whole = k + pair <= depth;
       if (width == W && whole) {
         if constexpr (std::is_same_v<T, float>) {
@@ -209,7 +211,7 @@ struct GemmPanels {
     if (op.transpose_a) {
       for (int64_t i = 0; i < rows; i += mr)
         pack_straight<mr>(a + k0 * op.lda + row + i, op.lda, depth, std::min<int64_t>(mr, rows - i),
-                          memory + units(depth) * i);
+                          memory + units(depth) * i, 4 * mr);
       return {memory, 0, true};
     }
     const T* first = a + row * op.lda + k0;
