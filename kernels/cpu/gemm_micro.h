@@ -287,8 +287,12 @@ struct GemmPanels {
   template <bool transposed>
   static void sum(const Gemm& op, const GemmTile& tile, float* c, int64_t ldc, const float* bias) {
     alignas(64) float panels[2][nr * gemm_max_depth];
-    alignas(64) float copied[gemm_max_copied + mr * gemm_max_depth];
     const GemmPieces pieces(op.k, pair);
+    float* copied = nullptr;
+    if (copies_a(op, pair)) {
+      gemm_check(tile.rows * units(pieces.depth) <= gemm_max_copied, tile);
+      copied = gemm_memory(0, gemm_max_copied + mr * gemm_max_depth);
+    }
     const auto depth_of = [&](int64_t piece) { return std::min(pieces.depth, op.k - piece * pieces.depth); };
     int64_t turn = 0;
     bool packed = false;
@@ -327,7 +331,9 @@ struct GemmPanels {
     if constexpr (std::is_same_v<C, float>) {
       sum(c, op.ldc, bias);
     } else {
-      alignas(64) float sums[gemm_max_rounded], widened[gemm_max_columns];
+      gemm_check(tile.rows * tile.columns <= gemm_max_rounded && tile.columns <= gemm_max_columns, tile);
+      alignas(64) float widened[gemm_max_columns];
+      float* sums = gemm_memory(1, gemm_max_rounded);
       if (bias)
         for (int64_t j = 0; j < tile.columns; ++j) widened[j] = value_of(bias[j]);
       sum(sums, tile.columns, bias ? widened : nullptr);

@@ -29,8 +29,8 @@ struct GemmPieces {
 /// column of op(B) and K alone, so that any cut of C into tiles gives the same bits.
 struct GemmCode {
   int pair;  ///< elements that are packed as one unit of 32 bits
-  /// Packs its columns of op(B), and copies its rows of op(A) where copies_a(), on the stack of the caller.
-  /// Not larger than gemm_max_copied, and where C is not f32 gemm_max_rounded and gemm_max_columns, allow.
+  /// Packs its columns of op(B), and copies its rows of op(A) where copies_a(), at most gemm_max_copied.
+  /// Where C is not f32 it has at most gemm_max_rounded elements and gemm_max_columns columns. Else an Error.
   void (*tile)(const Gemm&, const GemmTile&);
 };
 extern const GemmCode gemm_avx512, gemm_avx2, gemm_generic;
@@ -42,6 +42,11 @@ extern const GemmCode gemm_avx512_bf16;  ///< bf16 operands alone
 const GemmCode& gemm_code(DType operands);
 /// Whether this processor has vdpbf16ps.
 bool has_avx512_bf16();
+
+/// Throws unless a tile is small enough.
+void gemm_check(bool small, const GemmTile& tile);
+/// A tile's memory besides its stack, of the calling thread and for its life: 0 what it copies, 1 sums.
+float* gemm_memory(int which, int64_t floats);
 
 /// The whole product by this code, over the device's threads.
 void gemm_by(Device& device, const Gemm& op, const GemmCode& code);

@@ -158,7 +158,8 @@ bool add_block(const BlockSum<windows>& block, ExactSum& sum) {
 
 /// One block, exactly.
 void add_squares(const float* x, int64_t n, ExactSum& sum) {
-  for (int64_t i = 0; i < kBlock / 2; i += 16) __builtin_prefetch(x + kAhead + i);
+  if (n == kBlock)
+    for (int64_t i = 0; i < kBlock / 2; i += 16) __builtin_prefetch(x + kAhead + i);
   const auto [largest, below_smallest] = magnitudes(x, n);
   if (largest == 0) return;
   if (largest < kInfinity) {

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/gemm_cut.h"
 
 namespace triax {
 namespace {
@@ -232,8 +232,8 @@ TEST(Gemm, FewRowsHaveTheBitsOfMany) {
         }
 }
 
-// The cut into tiles, of which large products have several in both directions on any number of threads.
-TEST(Gemm, ThreadsHaveTheBitsOfOneTile) {
+// Threads cut a product into other tiles than one does.
+TEST(Gemm, ThreadsHaveTheBitsOfOne) {
   struct Size {
     int64_t m, n, k, gap;
   };
@@ -282,12 +282,72 @@ TEST(Gemm, EmptyDepthWritesTheBiasOrKeepsTheSum) {
     for (int64_t j = 0; j < 20; ++j) EXPECT_EQ(write.op.c.as<float>()[i * write.op.ldc + j], write.bias[j]);
   EXPECT_TRUE(same_bits(before, keep.result()));
   auto two = make_cpu_device(2);
-  Problem in_rounds(true, false, 100, 100, 0, 0.0f, true);  // as they would be, had they any depth
-  cpu::gemm(*two, in_rounds.op);
+  Problem copied(true, false, 100, 100, 0, 0.0f, true);
+  cpu::gemm(*two, copied.op);
   for (int64_t j = 0; j < 100; ++j)
-    EXPECT_EQ(in_rounds.op.c.as<float>()[99 * in_rounds.op.ldc + j], in_rounds.bias[j]);
+    EXPECT_EQ(copied.op.c.as<float>()[99 * copied.op.ldc + j], copied.bias[j]);
   Problem none(false, true, 0, 20, 4, 0.0f, true);
   cpu::gemm(*device, none.op);  // no rows: nothing is touched
+}
+
+// On machines of any size, which the one that runs this need not be.
+TEST(GemmCut, IsEvenAndNotTooFine) {
+  for (const int threads : {1, 2, 3, 4, 8, 16, 64, 128})
+    for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                     {256, 768, 768},
+                                                                     {256, 3072, 768},
+                                                                     {1024, 768, 3072},
+                                                                     {2048, 384, 1536},
+                                                                     {50257, 768, 256},
+                                                                     {512, 50257, 768},
+                                                                     {768, 3072, 1024},
+                                                                     {3, 5000, 700},
+                                                                     {8192, 64, 64},
+                                                                     {100, 90, 100000}})
+      for (const bool ta : {false, true})
+        for (const bool tb : {false, true})
+          for (const DType type : {DType::f32, DType::bf16}) {
+            Gemm op{.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k};
+            op.lda = ta ? m : k;
+            if (type == DType::bf16)
+              op.a = static_cast<const bf16*>(nullptr), op.c = static_cast<bf16*>(nullptr);
+            else
+              op.a = static_cast<const float*>(nullptr), op.c = static_cast<float*>(nullptr);
+            const int pair = type == DType::bf16 ? 2 : 1;
+            const cpu::GemmCut cut = cpu::gemm_cut(op, pair, threads);
+            const std::string what =
+                fmt::format("{} x {} x {} {}{} on {} threads: {} x {} tiles", m, n, k, ta ? 'T' : 'N',
+                            tb ? 'T' : 'N', threads, cut.down, cut.across);
+            const int64_t depth = cpu::GemmPieces(k, pair).depth / pair;
+            int64_t area = 0, largest = 0;
+            for (int64_t i = 0; i < cut.tiles(); ++i) {
+              const cpu::GemmTile tile = cut.tile(i);
+              ASSERT_GT(tile.rows, 0) << what;
+              ASSERT_GT(tile.columns, 0) << what;
+              if (cpu::copies_a(op, pair)) {
+                ASSERT_LE(tile.rows * depth, cpu::gemm_max_copied) << what;
+              }
+              if (type == DType::bf16) {
+                ASSERT_LE(tile.rows * tile.columns, cpu::gemm_max_rounded) << what;
+                ASSERT_LE(tile.columns, cpu::gemm_max_columns) << what;
+              }
+              area += tile.rows * tile.columns;
+              largest = std::max(largest, tile.rows * tile.columns);
+            }
+            ASSERT_EQ(area, m * n) << what;
+            const int64_t work = m * n / threads, share = cpu::pieces_of(cut.tiles(), threads) * largest;
+            // Where every thread can have 96 x 96: none has a sixth more than its part, and no tile is
+            // smaller than 48 rows and 2,048 elements.
+            if (work < 96 * 96 || m < 96 || n < 96) continue;
+            EXPECT_LE(6 * share, 7 * work) << what;
+            EXPECT_GE(cut.tile(0).rows, 48) << what;
+            EXPECT_GE(largest, 2048) << what;
+          }
+}
+
+TEST(GemmCut, TilesThatAreTooLargeAreRefused) {
+  Problem problem(true, false, 400, 8, 768, 0.0f, false);
+  EXPECT_THROW(cpu::gemm_generic.tile(problem.op, {0, 400, 0, 8}), Error);
 }
 
 TEST(Gemm, RefusesOtherBeta) {
