@@ -42,18 +42,15 @@ void gemm_check(bool small, const GemmTile& tile) {
   check(small, "a GEMM's tile of {} x {} is larger than its memory", tile.rows, tile.columns);
 }
 
-float* gemm_memory(int which, int64_t floats) {
+float* gemm_memory(int which) {
   // Not on the stack, of which a thread may have two megabytes.
   struct Free {
     void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
   };
   thread_local std::unique_ptr<float[], Free> memory[2];
-  thread_local int64_t sizes[2] = {};
-  if (sizes[which] < floats) {
-    const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
-    memory[which].reset(static_cast<float*>(::operator new[](bytes, std::align_val_t{64})));
-    sizes[which] = floats;
-  }
+  if (!memory[which])
+    memory[which].reset(
+        static_cast<float*>(::operator new[](gemm_memory_floats * sizeof(float), std::align_val_t{64})));
   return memory[which].get();
 }
 

@@ -1,16 +1,11 @@
 #include "kernels/cpu/gemm_cut.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 namespace triax::cpu {
 
 namespace {
-
-int64_t units_of(int64_t n, int64_t unit) {
-  return pieces_of(n, unit);
-}
 
 /// What a cut is chosen by.
 struct Shape {
@@ -20,7 +15,7 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
-/// Of one tile, a unit of depth, in multiplications and additions of the micro-kernel; fitted to measured
+/// Of one tile, a unit of depth, in multiplications and additions of the micro-kernel; after measured
 /// rates of tiles of 24 to 256 rows and 32 to 384 columns (AVX-512). Columns of op(B) are packed under the
 /// multiplication but for the first panel, as far as there are rows to hide it.
 double cost_of_tile(const Shape& shape, int64_t rows, int64_t columns) {
@@ -31,15 +26,16 @@ double cost_of_tile(const Shape& shape, int64_t rows, int64_t columns) {
 }
 
 double longest_share(const Shape& shape, const GemmCut& cut) {
-  const int64_t rows = pieces_of(units_of(cut.m, gemm_row_unit), cut.down) * gemm_row_unit;
-  const int64_t columns = pieces_of(units_of(cut.n, gemm_column_unit), cut.across) * gemm_column_unit;
+  const int64_t rows = pieces_of(pieces_of(cut.m, gemm_row_unit), cut.down) * gemm_row_unit;
+  const int64_t columns = pieces_of(pieces_of(cut.n, gemm_column_unit), cut.across) * gemm_column_unit;
   const double tile = cost_of_tile(shape, rows, columns);
   const auto share = static_cast<double>(pieces_of(cut.tiles(), shape.threads));
   return tile * (share + (shape.threads > 1 ? 1.0 / 16 : 0.0));
 }
 
 GemmCut best_cut(const Shape& shape) {
-  const int64_t rows = units_of(shape.m, gemm_row_unit), columns = units_of(shape.n, gemm_column_unit);
+  const int64_t rows = pieces_of(shape.m, gemm_row_unit), columns = pieces_of(shape.n, gemm_column_unit);
+  // At most 1344 was as good as 256 or better wherever it was tried (docs/performance.md).
   int64_t most_rows = shape.rounded ? gemm_max_rounded / gemm_max_columns : 1344;
   if (shape.copies_a) most_rows = std::min(most_rows, gemm_max_copied / std::max<int64_t>(1, shape.depth));
   const int64_t down_least = pieces_of(rows, std::max<int64_t>(1, most_rows / gemm_row_unit));
@@ -61,7 +57,7 @@ GemmCut best_cut(const Shape& shape) {
 
 GemmTile GemmCut::tile(int64_t i) const {
   const auto begin = [](int64_t n, int64_t unit, int64_t piece, int64_t pieces) {
-    return std::min(n, piece * units_of(n, unit) / pieces * unit);
+    return std::min(n, piece * pieces_of(n, unit) / pieces * unit);
   };
   const int64_t row = begin(m, gemm_row_unit, i % down, down);
   const int64_t column = begin(n, gemm_column_unit, i / down, across);

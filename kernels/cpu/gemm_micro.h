@@ -36,7 +36,7 @@ struct GemmPanels {
   static constexpr int vectors = Isa::vectors;
   static constexpr int nr = Isa::lanes * Isa::vectors;
   static constexpr int pair = Isa::pair;
-  static_assert(pair == 1 || std::is_same_v<T, bf16>);
+  static_assert(mr <= 8 && (pair == 1 || std::is_same_v<T, bf16>));
 
   static int64_t units(int64_t depth) { return (depth + pair - 1) / pair; }
 
@@ -226,9 +226,9 @@ struct GemmPanels {
     return {memory, units(depth), false};
   }
 
-  /// The panel of nr whole columns that comes next. In steps it is packed, a unit of all columns each; or,
-  /// where columns are rows of memory, whose transposition takes all registers, two of its cache lines are
-  /// brought into the second cache. finish() packs what is left.
+  /// The panel of nr whole columns that comes next. In steps it is packed, a unit of all columns each; where
+  /// columns are rows of memory, two of its cache lines are brought into the second cache instead: to
+  /// transpose in steps gained nothing (docs/performance.md). finish() packs what is left.
   template <bool transposed>
   struct NextPanel {
     static constexpr int64_t line = 64 / sizeof(T), soon = 16;
@@ -291,7 +291,7 @@ struct GemmPanels {
     float* copied = nullptr;
     if (copies_a(op, pair)) {
       gemm_check(tile.rows * units(pieces.depth) <= gemm_max_copied, tile);
-      copied = gemm_memory(0, gemm_max_copied + mr * gemm_max_depth);
+      copied = gemm_memory(0);
     }
     const auto depth_of = [&](int64_t piece) { return std::min(pieces.depth, op.k - piece * pieces.depth); };
     int64_t turn = 0;
@@ -333,7 +333,7 @@ struct GemmPanels {
     } else {
       gemm_check(tile.rows * tile.columns <= gemm_max_rounded && tile.columns <= gemm_max_columns, tile);
       alignas(64) float widened[gemm_max_columns];
-      float* sums = gemm_memory(1, gemm_max_rounded);
+      float* sums = gemm_memory(1);
       if (bias)
         for (int64_t j = 0; j < tile.columns; ++j) widened[j] = value_of(bias[j]);
       sum(sums, tile.columns, bias ? widened : nullptr);

@@ -45,8 +45,9 @@ bool has_avx512_bf16();
 
 /// Throws unless a tile is small enough.
 void gemm_check(bool small, const GemmTile& tile);
-/// A tile's memory besides its stack, of the calling thread and for its life: 0 what it copies, 1 sums.
-float* gemm_memory(int which, int64_t floats);
+/// A tile's memory besides its stack, gemm_memory_floats, of the calling thread and for its life: 0 for what
+/// it copies, 1 for sums.
+float* gemm_memory(int which);
 
 /// The whole product by this code, over the device's threads.
 void gemm_by(Device& device, const Gemm& op, const GemmCode& code);
@@ -63,5 +64,7 @@ constexpr int64_t gemm_max_depth = 768;       ///< most of K between two updates
 constexpr int64_t gemm_max_copied = 1 << 18;  ///< rows of a tile times units of depth, where op(A) is copied
 /// Most elements of a C that is rounded: its sums are kept on the stack until all of K is in.
 constexpr int64_t gemm_max_rounded = 672 * gemm_max_columns;
+/// Either of both; copied panels have up to eight rows, some of which the last one may lack.
+constexpr int64_t gemm_memory_floats = std::max(gemm_max_copied + 8 * gemm_max_depth, gemm_max_rounded);
 
 }  // namespace triax::cpu

@@ -97,10 +97,10 @@ TRIAX_MULTIVERSION BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, doub
 }
 
 #if defined(__x86_64__)
+constexpr int64_t avx512_step = 4 * lanes;
 /// The same of a multiple of `avx512_step` values: in four chains, because an addition waits for the one
 /// before, and with a conversion of which GCC 12 makes four instructions above. The shift itself takes up the
 /// high parts, which do not carry it to the next power of two: it goes on rounding alike.
-constexpr int64_t avx512_step = 4 * lanes;
 [[gnu::target("avx512f")]] BlockSum<2> sum_of_like_sizes_avx512(const float* x, int64_t n,
                                                                 double first_shift) {
   constexpr int chains = 4;
