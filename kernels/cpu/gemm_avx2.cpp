@@ -20,6 +20,8 @@ struct Avx2 {
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static void stream(float* p, Vector v) { _mm256_stream_ps(p, v); }
+  static void streamed() { _mm_sfence(); }
   static Vector broadcast(const float* p) { return _mm256_broadcast_ss(p); }
   static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }

@@ -16,6 +16,8 @@ struct Avx512 {
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm512_storeu_ps(p, v); }
+  static void stream(float* p, Vector v) { _mm512_stream_ps(p, v); }
+  static void streamed() { _mm_sfence(); }
   static Vector broadcast(const float* p) { return _mm512_set1_ps(*p); }
   static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }

@@ -15,6 +15,8 @@ struct Generic {
     return v;
   }
   static void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+  static void stream(float* p, Vector v) { store(p, v); }
+  static void streamed() {}
   static Vector broadcast(const float* p) { return Vector{*p, *p, *p, *p}; }
   static Vector add(Vector a, Vector b) { return a + b; }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }

@@ -22,8 +22,9 @@
 // everything is in an unnamed namespace, so that the linker can't swap one target's code for another's.
 //
 // Isa supplies: Vector, lanes, rows, vectors (per row), zero(), load(), store(), broadcast(), multiply_add(),
-// add(), pair (the elements of a unit, 1 or 2) and transpose(), which writes `square` rows of `square` units
-// transposed.
+// add(), pair (the elements of a unit, 1 or 2), transpose(), which writes `square` rows of `square` units
+// transposed, stream(), which stores a whole aligned vector past the caches where the processor can, and
+// streamed(), after which other threads that are told to read what was streamed find it.
 namespace triax::cpu {
 
 namespace {
@@ -44,10 +45,21 @@ struct GemmPanels {
   struct Update {
     bool accumulate;    // add to C, else overwrite it unread
     const float* bias;  // of the first column, or null
-    Update of_column(int64_t j) const { return {accumulate, bias ? bias + j : nullptr}; }
+    bool stream;        // C, whole aligned vectors of it, goes past the caches
+    Update of_column(int64_t j) const { return {accumulate, bias ? bias + j : nullptr, stream}; }
   };
-  static Update update_of(const Gemm& op, const GemmPieces& pieces, int64_t piece, const float* bias) {
-    return {piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr};
+  static Update update_of(const Gemm& op, const GemmPieces& pieces, int64_t piece, const float* bias,
+                          bool stream) {
+    return {piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr, stream};
+  }
+
+  /// Whether a tile at `c` is streamed: a weight's gradient that is written once and whole, and large. It is
+  /// read when those of all other layers have been computed; until then it would only be in their way, and a
+  /// cache reads each line from memory before it is overwritten.
+  static bool streams(const Gemm& op, const GemmPieces& pieces, const float* c, int64_t ldc) {
+    return op.transpose_a && op.beta == 0 && pieces.count == 1 && !op.bias &&
+           op.m * op.n >= gemm_least_streamed && ldc % Isa::lanes == 0 &&
+           reinterpret_cast<uintptr_t>(c) % sizeof(Vector) == 0;
   }
 
   /// What micro() does besides, a step for every `every` units of depth: nothing, or NextPanel.
@@ -66,10 +78,12 @@ struct GemmPanels {
     for (int i = 0; i < R; ++i)
 #pragma GCC unroll 4
       for (int j = 0; j < vectors; ++j) sum[i][j] = Isa::zero();
+    if (!update.stream) {
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i) {  // C arrives while the products are formed
-      __builtin_prefetch(c + i * ldc, 1);
-      __builtin_prefetch(c + i * ldc + columns - 1, 1);
+      for (int i = 0; i < R; ++i) {  // C arrives while the products are formed
+        __builtin_prefetch(c + i * ldc, 1);
+        __builtin_prefetch(c + i * ldc + columns - 1, 1);
+      }
     }
     const auto multiply = [&]() __attribute__((always_inline)) {
       Vector b[vectors];
@@ -92,6 +106,13 @@ struct GemmPanels {
       }
 #pragma GCC unroll 2
     for (; k < depth; ++k) multiply();
+    if (columns == nr && update.stream) {
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) Isa::stream(c + i * ldc + j * Isa::lanes, sum[i][j]);
+      return;
+    }
     if (columns == nr) {
 #pragma GCC unroll 16
       for (int i = 0; i < R; ++i)
@@ -293,12 +314,13 @@ struct GemmPanels {
       gemm_check(tile.rows * units(pieces.depth) <= gemm_max_copied, tile);
       copied = gemm_memory(0);
     }
+    const bool stream = streams(op, pieces, c, ldc);
     const auto depth_of = [&](int64_t piece) { return std::min(pieces.depth, op.k - piece * pieces.depth); };
     int64_t turn = 0;
     bool packed = false;
     for (int64_t piece = 0; piece < pieces.count; ++piece) {
       const int64_t k0 = piece * pieces.depth, depth = depth_of(piece);
-      const Update update = update_of(op, pieces, piece, bias);
+      const Update update = update_of(op, pieces, piece, bias, stream);
       const Rows a = rows_of_a(op, k0, depth, tile.row, tile.rows, copied);
       for (int64_t j = 0; j < tile.columns; j += nr, turn = 1 - turn) {
         const int64_t columns = std::min<int64_t>(nr, tile.columns - j);
@@ -322,6 +344,7 @@ struct GemmPanels {
         }
       }
     }
+    if (stream) Isa::streamed();
   }
 
   /// sum(c, ldc, bias) writes the tile's sums, or adds them, in fp32.

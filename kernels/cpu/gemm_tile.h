@@ -62,6 +62,8 @@ inline bool copies_a(const Gemm& op, int pair) {
 constexpr int64_t gemm_max_columns = 384;     ///< most columns of a tile whose C is rounded
 constexpr int64_t gemm_max_depth = 768;       ///< most of K between two updates of C, in units
 constexpr int64_t gemm_max_copied = 1 << 18;  ///< rows of a tile times units of depth, where op(A) is copied
+/// Least elements of a weight's gradient that goes past the caches to memory: 1 MiB, a core's second cache.
+constexpr int64_t gemm_least_streamed = 1 << 18;
 /// Most elements of a C that is rounded: its sums are kept on the stack until all of K is in.
 constexpr int64_t gemm_max_rounded = 672 * gemm_max_columns;
 /// Either of both; copied panels have up to eight rows, some of which the last one may lack.

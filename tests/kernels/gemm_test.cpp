@@ -263,6 +263,33 @@ TEST(Gemm, ThreadsHaveTheBitsOfOne) {
         }
 }
 
+// Where C's rows are aligned such a product goes past the caches, where they are not, through them.
+TEST(Gemm, ALargeGradientHasTheSameBitsPastTheCaches) {
+  const int64_t m = 530, n = 520, k = 70;
+  ASSERT_GE(m * n, cpu::gemm_least_streamed);
+  for (const Named& target : targets())
+    for (const bool tb : {false, true}) {
+      Problem through(true, tb, m, n, k, 0, false, 3);
+      auto one = make_cpu_device(1);
+      cpu::gemm_by(*one, through.op, *target.code);
+      for (const int threads : {1, 2, 5}) {
+        Problem past(true, tb, m, n, k, 0, false, 24);
+        past.c.insert(past.c.begin(), 16, kCanary);
+        const auto at = reinterpret_cast<uintptr_t>(past.c.data());
+        const auto shift = static_cast<int64_t>((64 - at % 64) % 64 / sizeof(float));
+        past.op.c = past.c.data() + shift;
+        for (int64_t i = 0; i < m; ++i)
+          std::fill_n(past.c.begin() + shift + i * past.op.ldc + n, i + 1 < m ? past.op.ldc - n : 0, kCanary);
+        auto device = make_cpu_device(threads);
+        cpu::gemm_by(*device, past.op, *target.code);
+        ASSERT_TRUE(same_bits(past.result(), through.result())) << target.name << " on " << threads;
+        for (int64_t i = 0; i + 1 < m; ++i)
+          for (int64_t j = n; j < past.op.ldc; ++j)
+            ASSERT_EQ(past.op.c.as<float>()[i * past.op.ldc + j], kCanary) << "wrote past row " << i;
+      }
+    }
+}
+
 TEST(Gemm, Avx2AndAvx512GiveTheSameBits) {
   const auto all = targets();
   if (all.size() < 3) GTEST_SKIP() << "this processor has no AVX-512";
