@@ -4,12 +4,13 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/tasks.h"
 
 namespace triax::cpu {
 
 namespace {
 
-constexpr int64_t kGrain = 1 << 16;  // elements of a task: 1.8 MB of traffic
+constexpr int64_t kGrain = 1 << 16;  // most elements of a task: 1.8 MB of traffic
 constexpr int64_t kBlock = 16;       // elements that are always computed together
 constexpr int64_t kRounded = 4096;   // elements that are rounded while they are in the first cache
 
@@ -76,7 +77,8 @@ void update_range(const AdamW& op, int64_t begin, int64_t end, const Factors& f)
 void adamw(Device& device, const AdamW& op) {
   if (op.scalars->skip) return;
   const Factors f = factors_of(op);
-  device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
+  const int64_t grain = even_grain(op.n, device.threads().size(), kGrain, kBlock);
+  device.threads().parallel_for(op.n, grain, [&](int64_t begin, int64_t end) {
     if (!op.rounded) return update_range(op, begin, end, f);
     for (int64_t i = begin; i < end; i += kRounded) {
       const int64_t next = std::min(end, i + kRounded);

@@ -11,15 +11,17 @@
 #include "core/bf16.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/tasks.h"
 
 namespace triax::cpu {
 
 namespace {
 
 constexpr int64_t kGrain = 1 << 16;     // elements of a task
+constexpr int64_t kSumGrain = 1 << 18;  // most elements of a task that sums squares
 constexpr int64_t kBlock = 2048;        // elements of one exact block sum
 constexpr int kBlockBits = 11;          // log2 of kBlock
-constexpr int64_t kAhead = 2 * kBlock;  // how far memory is asked for: its time under that of the arithmetic
+constexpr int64_t kAhead = 4 * kBlock;  // how far memory is asked for: its time under that of the arithmetic
 constexpr uint32_t kInfinity = 0x7f800000;
 
 /// Of |x| as bits, which order like the values, an infinity or NaN above all: the largest, and the smallest
@@ -44,6 +46,7 @@ constexpr int lanes = 8;
 typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
 typedef double Doubles __attribute__((vector_size(lanes * sizeof(double))));
 typedef uint64_t Bits __attribute__((vector_size(lanes * sizeof(uint64_t))));
+typedef uint32_t Words __attribute__((vector_size(2 * lanes * sizeof(uint32_t))));
 
 /// Hands f the values, eight at a time, the last ones with zeros behind them.
 template <class F>
@@ -100,21 +103,36 @@ TRIAX_MULTIVERSION BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, doub
 constexpr int64_t avx512_step = 4 * lanes;
 /// The same of a multiple of `avx512_step` values: in four chains, because an addition waits for the one
 /// before, and with a conversion of which GCC 12 makes four instructions above. The shift itself takes up the
-/// high parts, which do not carry it to the next power of two: it goes on rounding alike.
-[[gnu::target("avx512f")]] BlockSum<2> sum_of_like_sizes_avx512(const float* x, int64_t n,
-                                                                double first_shift) {
+/// high parts, which do not carry it to the next power of two: it goes on rounding alike. Meanwhile the
+/// magnitudes of as many values at `next` are found, in what the additions leave of the processor.
+[[gnu::target("avx512f")]] BlockSum<2> sum_of_like_sizes_avx512(const float* x, int64_t n, double first_shift,
+                                                                const float* next, Magnitudes& of_next) {
   constexpr int chains = 4;
   const Doubles shift = first_shift - Doubles{};
   Doubles high[chains], low[chains];
   for (int c = 0; c < chains; ++c) high[c] = shift, low[c] = Doubles{};
+  Words largest{}, below_smallest = ~Words{};
   for (int64_t i = 0; i < n; i += avx512_step) {
-    __builtin_prefetch(x + kAhead + (kBlock + i) / 2);
+    __builtin_prefetch(next + kAhead + i);
+    __builtin_prefetch(next + kAhead + i + avx512_step / 2);
 #pragma GCC unroll 4
     for (int c = 0; c < chains; ++c) {
       const Doubles wide = _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(x + i + c * lanes)), before = high[c];
       high[c] += wide * wide;
       low[c] += wide * wide - (high[c] - before);
     }
+#pragma GCC unroll 2
+    for (int64_t j = i; j < i + avx512_step; j += 2 * lanes) {
+      Words bits;
+      std::memcpy(&bits, next + j, sizeof bits);
+      bits &= 0x7fffffff;
+      largest = largest > bits ? largest : bits;
+      below_smallest = below_smallest < bits - 1 ? below_smallest : bits - 1;
+    }
+  }
+  for (int lane = 0; lane < 2 * lanes; ++lane) {
+    of_next.largest = std::max(of_next.largest, largest[lane]);
+    of_next.below_smallest = std::min(of_next.below_smallest, below_smallest[lane]);
   }
   const Doubles all_high = (high[0] - shift) + (high[1] - shift) + ((high[2] - shift) + (high[3] - shift));
   return {{sum_of(all_high), sum_of(low[0] + low[1] + (low[2] + low[3]))}, false};
@@ -156,32 +174,44 @@ bool add_block(const BlockSum<windows>& block, ExactSum& sum) {
   return true;
 }
 
-/// One block, exactly.
-void add_squares(const float* x, int64_t n, ExactSum& sum) {
-  if (n == kBlock)
-    for (int64_t i = 0; i < kBlock / 2; i += 16) __builtin_prefetch(x + kAhead + i);
-  const auto [largest, below_smallest] = magnitudes(x, n);
-  if (largest == 0) return;
-  if (largest < kInfinity) {
-    const int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1),
-              bottom = 2 * std::ilogb(std::bit_cast<float>(below_smallest + 1));
-    const auto shift = [&](int window) { return std::ldexp(1.5, top - (window + 1) * kWindow + 52); };
+/// 1.5 * 2^e, for a normal double.
+double shift_of(int e) {
+  return std::bit_cast<double>(static_cast<uint64_t>(1023 + e) << 52 | uint64_t{1} << 51);
+}
+/// The exponent of a finite float that is not zero: 2^e <= |x| (a denormal's is the least), from its bits.
+int exponent_of(uint32_t bits) {
+  return bits >> 23 ? static_cast<int>(bits >> 23) - 127 : -149;
+}
+
+/// Adds the squares of [x, x + n), exactly, whose magnitudes are `own`; of the block that follows, of
+/// `next_n` <= kBlock values, which may be none, it returns the magnitudes.
+Magnitudes add_squares(const float* x, int64_t n, const Magnitudes& own, int64_t next_n, ExactSum& sum) {
+  const float* next = x + n;
+  if (own.largest == 0) return magnitudes(next, next_n);
+  if (own.largest < kInfinity) {
+    const int top = 2 * (static_cast<int>(own.largest >> 23) - 126),
+              bottom = 2 * exponent_of(own.below_smallest + 1);
+    const auto shift = [&](int window) { return shift_of(top - (window + 1) * kWindow + 52); };
     if (top - bottom <= kSpread) {
 #if defined(__x86_64__)
       if (has_avx512) {
+        Magnitudes of_next;
         const int64_t whole = n / avx512_step * avx512_step;
-        add_block(sum_of_like_sizes_avx512(x, whole, shift(0)), sum);
-        x += whole, n -= whole;
+        const bool both = next_n >= whole;
+        add_block(sum_of_like_sizes_avx512(x, whole, shift(0), both ? next : x, of_next), sum);
+        if (whole < n) add_block(sum_of_like_sizes(x + whole, n - whole, shift(0)), sum);
+        return both && next_n == whole ? of_next : magnitudes(next, next_n);
       }
 #endif
-      if (n > 0) add_block(sum_of_like_sizes(x, n, shift(0)), sum);
-      return;
+      add_block(sum_of_like_sizes(x, n, shift(0)), sum);
+      return magnitudes(next, next_n);
     }
     const double shifts[] = {shift(0), shift(1), shift(2), shift(3), shift(4)};
-    if (add_block(sum_five_windows(x, n, shifts), sum)) return;
+    if (add_block(sum_five_windows(x, n, shifts), sum)) return magnitudes(next, next_n);
   }
   // Values of extremely different size, or not finite, one by one.
   for (int64_t i = 0; i < n; ++i) sum.add(static_cast<double>(x[i]) * static_cast<double>(x[i]));
+  return magnitudes(next, next_n);
 }
 
 }  // namespace
@@ -196,13 +226,17 @@ void squared_norm(Device& device, const SquaredNorm& op) {
       op.sum->add(square);
     }
   };
-  device.threads().parallel_for(op.n, kGrain, [&](int64_t begin, int64_t end) {
+  const int64_t grain = even_grain(op.n, device.threads().size(), kSumGrain, kBlock);
+  device.threads().parallel_for(op.n, grain, [&](int64_t begin, int64_t end) {
     if (op.only_non_finite) {
       if (magnitudes(op.x + begin, end - begin).largest >= kInfinity) count_non_finite(begin, end);
       return;
     }
     ExactSum sum;
-    for (int64_t i = begin; i < end; i += kBlock) add_squares(op.x + i, std::min(kBlock, end - i), sum);
+    Magnitudes sizes = magnitudes(op.x + begin, std::min(kBlock, end - begin));
+    for (int64_t i = begin; i < end; i += kBlock)
+      sizes = add_squares(op.x + i, std::min(kBlock, end - i), sizes,
+                          std::clamp<int64_t>(end - i - kBlock, 0, kBlock), sum);
     std::lock_guard lock(mutex);
     op.sum->add(sum);
   });
