@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tasks.h"
 
 namespace triax {
 namespace {
@@ -94,6 +95,51 @@ TEST(SquaredNorm, IsExactAtEverySpread) {
         x[11] = 0;
         expect_exact(*device, x, fmt::format("exponents {} and {}", exponent, exponent - spread));
       }
+}
+
+// What is known of a block is found under the sum of the one before: each has to get its own.
+TEST(SquaredNorm, IsExactWhereOneBlockIsUnlikeTheNext) {
+  std::mt19937 random(4);
+  for (const int threads : {1, 3}) {
+    auto device = make_cpu_device(threads);
+    for (const size_t tail : {0, 5, 32, 100, 2047}) {
+      std::vector<float> x;
+      for (int block = 0; block < 60; ++block) {
+        const size_t n = block < 59 ? 2048 : tail;
+        const int kind = static_cast<int>(random() % 4), exponent = static_cast<int>(random() % 200) - 100;
+        std::vector<float> values = kind == 0
+                                        ? std::vector<float>(n)
+                                        : normal(n, static_cast<unsigned>(block), kind == 3 ? 1.0f : 1e-3f);
+        for (float& v : values)
+          v = kind == 3 ? std::exp(18 * v) : std::ldexp(kind == 1 ? std::fabs(v) + 1 : v, exponent);
+        x.insert(x.end(), values.begin(), values.end());
+      }
+      expect_exact(*device, x, fmt::format("{} threads, {} values at the end", threads, tail));
+    }
+  }
+}
+
+TEST(EvenGrain, GivesEveryThreadAsManyTasks) {
+  struct Case {
+    int64_t n, threads, most, unit, grain;
+  };
+  for (const Case& c : {Case{0, 2, 1 << 16, 16, 1 << 14},
+                        {1 << 14, 2, 1 << 16, 16, 1 << 14},
+                        {20000, 20, 1 << 16, 16, 1 << 14},
+                        {40000, 2, 1 << 16, 16, 20000},
+                        {589824, 2, 1 << 16, 16, 58992},
+                        {589824, 2, 1 << 18, 2048, 147456},
+                        {589824, 1, 1 << 18, 2048, 196608},
+                        {1000000, 3, 1 << 18, 2048, 82 * 2048}})
+    EXPECT_EQ(cpu::even_grain(c.n, c.threads, c.most, c.unit), c.grain) << c.n << " on " << c.threads;
+  for (const int64_t n : {20000, 65537, 589824, 2359296, 38597376})
+    for (const int64_t threads : {1, 2, 3, 7, 64}) {
+      const int64_t grain = cpu::even_grain(n, threads, 1 << 16, 16), tasks = (n + grain - 1) / grain;
+      EXPECT_EQ(grain % 16, 0);
+      EXPECT_LE(grain, (1 << 16) + 16);
+      if (grain == 1 << 14) continue;
+      EXPECT_EQ((tasks + threads - 1) / threads * threads, tasks) << n << " on " << threads;
+    }
 }
 
 TEST(SquaredNorm, TakesTheEndsOfTheRange) {
