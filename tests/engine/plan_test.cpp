@@ -222,6 +222,8 @@ TEST(Plan, FortyLargeMatrices) {
 
 TEST(Plan, OfThousandsOfRanksTakesNoTimeAndNoMemory) {
   if (thread_sanitizer) GTEST_SKIP() << "timed without it";
+  // The second is the program's; with a sanitizer a busy machine took 1.1.
+  const double seconds = sanitized ? 4 : 1;
   RunConfig c = small_job();
   c.model.vocab_size = 50257;
   c.model.hidden_size = 12288;
@@ -236,7 +238,7 @@ TEST(Plan, OfThousandsOfRanksTakesNoTimeAndNoMemory) {
     c.parallel.data = 8192 / 8 / pipeline;
     const std::clock_t start = std::clock();
     const JobPlan plan = plan_job(c);
-    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0) << pipeline;
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, seconds) << pipeline;
     EXPECT_GT(plan.peak_bytes(), size_t{1} << 30);
   }
 }
