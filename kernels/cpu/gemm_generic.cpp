@@ -8,6 +8,7 @@ namespace {
 struct Generic {
   typedef float Vector __attribute__((vector_size(16)));
   static constexpr int lanes = 4, rows = 4, vectors = 2, square = 4, pair = 1;
+  static constexpr bool streams = false;
   static Vector zero() { return Vector{0, 0, 0, 0}; }
   static Vector load(const float* p) {
     Vector v;
@@ -15,8 +16,6 @@ struct Generic {
     return v;
   }
   static void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
-  static void stream(float* p, Vector v) { store(p, v); }
-  static void streamed() {}
   static Vector broadcast(const float* p) { return Vector{*p, *p, *p, *p}; }
   static Vector add(Vector a, Vector b) { return a + b; }
   static Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }

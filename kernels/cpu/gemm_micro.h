@@ -23,7 +23,7 @@
 //
 // Isa supplies: Vector, lanes, rows, vectors (per row), zero(), load(), store(), broadcast(), multiply_add(),
 // add(), pair (the elements of a unit, 1 or 2), transpose(), which writes `square` rows of `square` units
-// transposed, stream(), which stores a whole aligned vector past the caches where the processor can, and
+// transposed, and streams: whether there are stream(), which stores an aligned vector past the caches, and
 // streamed(), after which other threads that are told to read what was streamed find it.
 namespace triax::cpu {
 
@@ -53,13 +53,15 @@ struct GemmPanels {
     return {piece > 0 || op.beta != 0, piece + 1 == pieces.count ? bias : nullptr, stream};
   }
 
-  /// Whether a tile at `c` is streamed: a weight's gradient that is written once and whole, and large. It is
-  /// read when those of all other layers have been computed; until then it would only be in their way, and a
-  /// cache reads each line from memory before it is overwritten.
+  /// Whether a tile at `c` is streamed: where whole cache lines of a large weight's gradient are overwritten,
+  /// in one piece of K. A cache reads each from memory before, and what reads it next, a sum or the norm,
+  /// comes when other operands have taken its place.
   static bool streams(const Gemm& op, const GemmPieces& pieces, const float* c, int64_t ldc) {
-    return op.transpose_a && op.beta == 0 && pieces.count == 1 && !op.bias &&
-           op.m * op.n >= gemm_least_streamed && ldc % Isa::lanes == 0 &&
-           reinterpret_cast<uintptr_t>(c) % sizeof(Vector) == 0;
+    constexpr int64_t line = 64;
+    return Isa::streams && std::is_same_v<C, float> && op.transpose_a && op.beta == 0 && !op.bias &&
+           pieces.count == 1 && op.m * op.n >= gemm_least_streamed &&
+           ldc * static_cast<int64_t>(sizeof(float)) % line == 0 &&
+           reinterpret_cast<uintptr_t>(c) % line == 0;
   }
 
   /// What micro() does besides, a step for every `every` units of depth: nothing, or NextPanel.
@@ -106,12 +108,14 @@ struct GemmPanels {
       }
 #pragma GCC unroll 2
     for (; k < depth; ++k) multiply();
-    if (columns == nr && update.stream) {
+    if constexpr (Isa::streams) {
+      if (columns == nr && update.stream) {
 #pragma GCC unroll 16
-      for (int i = 0; i < R; ++i)
+        for (int i = 0; i < R; ++i)
 #pragma GCC unroll 4
-        for (int j = 0; j < vectors; ++j) Isa::stream(c + i * ldc + j * Isa::lanes, sum[i][j]);
-      return;
+          for (int j = 0; j < vectors; ++j) Isa::stream(c + i * ldc + j * Isa::lanes, sum[i][j]);
+        return;
+      }
     }
     if (columns == nr) {
 #pragma GCC unroll 16
@@ -344,7 +348,8 @@ struct GemmPanels {
         }
       }
     }
-    if (stream) Isa::streamed();
+    if constexpr (Isa::streams)
+      if (stream) Isa::streamed();
   }
 
   /// sum(c, ldc, bias) writes the tile's sums, or adds them, in fp32.

@@ -197,10 +197,10 @@ Magnitudes add_squares(const float* x, int64_t n, const Magnitudes& own, int64_t
       if (has_avx512) {
         Magnitudes of_next;
         const int64_t whole = n / avx512_step * avx512_step;
-        const bool both = next_n >= whole;
-        add_block(sum_of_like_sizes_avx512(x, whole, shift(0), both ? next : x, of_next), sum);
+        const bool same = next_n == whole;  // else the magnitudes of x, which may be read, are of no use
+        add_block(sum_of_like_sizes_avx512(x, whole, shift(0), same ? next : x, of_next), sum);
         if (whole < n) add_block(sum_of_like_sizes(x + whole, n - whole, shift(0)), sum);
-        return both && next_n == whole ? of_next : magnitudes(next, next_n);
+        return same ? of_next : magnitudes(next, next_n);
       }
 #endif
       add_block(sum_of_like_sizes(x, n, shift(0)), sum);

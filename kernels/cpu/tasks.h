@@ -11,9 +11,10 @@ inline int64_t rows_per_task(int64_t columns) {
   return std::max<int64_t>(1, 32768 / std::max<int64_t>(columns, 1));
 }
 
-/// Elements of a task, a multiple of `unit` and not much more than `most`, of n that lie in a row: every
-/// thread gets as many tasks as the others, so that all are done at the same time. For results whose bits
-/// do not depend on where they are cut.
+/// Elements of a task of n that lie in a row, a multiple of `unit`: at most `most`, and so that every thread
+/// gets as many tasks as the others and all are done at the same time, unless tasks would then have less
+/// than 2^14. Both, 2^14 and `most`, are multiples of `unit`. For results whose bits do not depend on where
+/// they are cut.
 inline int64_t even_grain(int64_t n, int64_t threads, int64_t most, int64_t unit) {
   constexpr int64_t least = 1 << 14;
   if (n <= least) return least;

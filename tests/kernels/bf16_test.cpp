@@ -411,6 +411,29 @@ TEST_F(Bf16Kernels, ThreadsHaveTheBitsOfTiles) {
       }
 }
 
+// The first of both C has whole cache lines and goes past the caches, as in gemm_test.cpp.
+TEST_F(Bf16Kernels, ALargeGradientHasTheSameBitsPastTheCaches) {
+  constexpr int64_t m = 512, n = 528, k = 601, line = 16;
+  const auto pair = make_cpu_device(2);
+  for (const NamedCode& target : codes())
+    for (const bool tb : {false, true}) {
+      Product p(random_, true, tb, m, n, k, 1);
+      p.op.bias = {};
+      std::vector<float> memory[2];
+      for (const int64_t shift : {0, 1}) {
+        auto& values = memory[shift];
+        values.resize(static_cast<size_t>(m * n + 2 * line));
+        const auto at = reinterpret_cast<uintptr_t>(values.data()) / sizeof(float) % line;
+        const auto first = static_cast<int64_t>((line - at) % line) + shift;
+        p.op.c = values.data() + first;
+        cpu::gemm_by(*pair, p.op, *target.code);
+        values.erase(values.begin(), values.begin() + first);
+        values.resize(static_cast<size_t>(m * n));
+      }
+      ASSERT_TRUE(same_bits(memory[0], memory[1])) << target.name << (tb ? " TT" : " TN");
+    }
+}
+
 TEST_F(Bf16Kernels, LargeProductsThroughTheTable) {
   for (const auto& [m, n, k] : {std::tuple{1500, 70, 800}, {700, 500, 64}}) {
     Product p(random_, false, true, m, n, k, 0);

@@ -263,31 +263,48 @@ TEST(Gemm, ThreadsHaveTheBitsOfOne) {
         }
 }
 
-// Where C's rows are aligned such a product goes past the caches, where they are not, through them.
+// A large weight's gradient goes past the caches where its lines are whole: the first two below. The others
+// are as large, and are not overwritten, not in one piece or not on whole lines.
 TEST(Gemm, ALargeGradientHasTheSameBitsPastTheCaches) {
-  const int64_t m = 530, n = 520, k = 70;
+  struct Case {
+    int64_t k, gap, shift;
+    float beta;
+    bool bias;
+  };
+  const int64_t m = 530, n = 520, line = 16;
   ASSERT_GE(m * n, cpu::gemm_least_streamed);
   for (const Named& target : targets())
-    for (const bool tb : {false, true}) {
-      Problem through(true, tb, m, n, k, 0, false, 3);
-      auto one = make_cpu_device(1);
-      cpu::gemm_by(*one, through.op, *target.code);
-      for (const int threads : {1, 2, 5}) {
-        Problem past(true, tb, m, n, k, 0, false, 24);
-        past.c.insert(past.c.begin(), 16, kCanary);
-        const auto at = reinterpret_cast<uintptr_t>(past.c.data());
-        const auto shift = static_cast<int64_t>((64 - at % 64) % 64 / sizeof(float));
-        past.op.c = past.c.data() + shift;
-        for (int64_t i = 0; i < m; ++i)
-          std::fill_n(past.c.begin() + shift + i * past.op.ldc + n, i + 1 < m ? past.op.ldc - n : 0, kCanary);
-        auto device = make_cpu_device(threads);
-        cpu::gemm_by(*device, past.op, *target.code);
-        ASSERT_TRUE(same_bits(past.result(), through.result())) << target.name << " on " << threads;
-        for (int64_t i = 0; i + 1 < m; ++i)
-          for (int64_t j = n; j < past.op.ldc; ++j)
-            ASSERT_EQ(past.op.c.as<float>()[i * past.op.ldc + j], kCanary) << "wrote past row " << i;
+    for (const bool tb : {false, true})
+      for (const Case& z : {Case{70, 8, 0, 0, false},
+                            {0, 24, 0, 0, false},
+                            {70, 8, 0, 1, false},
+                            {70, 8, 0, 0, true},
+                            {1700, 8, 0, 0, false},
+                            {70, 8, 1, 0, false},
+                            {70, 3, 0, 0, false}}) {
+        const Problem before(true, tb, m, n, z.k, z.beta, z.bias, z.gap);
+        Problem through = before;
+        through.op.c = through.c.data();
+        for (int64_t i = 0; i < m; i += 106)
+          target.code->tile(through.op, {i, 106, 0, 260}), target.code->tile(through.op, {i, 106, 260, 260});
+        for (const int threads : {1, 2, 5}) {
+          std::vector<float> memory(before.c.size() + 2 * line, kCanary);
+          const auto at = reinterpret_cast<uintptr_t>(memory.data()) / sizeof(float) % line;
+          const auto first = static_cast<int64_t>((line - at) % line) + z.shift;
+          std::copy(before.c.begin(), before.c.end(), memory.begin() + first);
+          Problem past = before;
+          past.op.c = memory.data() + first;
+          auto device = make_cpu_device(threads);
+          cpu::gemm_by(*device, past.op, *target.code);
+          ASSERT_EQ(std::memcmp(memory.data() + first, through.c.data(), sizeof(float) * before.c.size()), 0)
+              << target.name << (tb ? " TT" : " TN") << " k " << z.k << " gap " << z.gap << " shift "
+              << z.shift << " on " << threads;
+          for (int64_t i = 0; i < static_cast<int64_t>(memory.size()); ++i)
+            if (i < first || i >= first + static_cast<int64_t>(before.c.size())) {
+              ASSERT_EQ(memory[static_cast<size_t>(i)], kCanary) << "wrote beside C";
+            }
+        }
       }
-    }
 }
 
 TEST(Gemm, Avx2AndAvx512GiveTheSameBits) {
