@@ -64,7 +64,7 @@ constexpr int64_t gemm_max_depth = 768;       ///< most of K between two updates
 constexpr int64_t gemm_max_copied = 1 << 18;  ///< rows of a tile times units of depth, where op(A) is copied
 /// Least elements of a weight's gradient that goes past the caches to memory: 1 MiB, a core's second cache.
 constexpr int64_t gemm_least_streamed = 1 << 18;
-/// Most elements of a C that is rounded: its sums are kept on the stack until all of K is in.
+/// Most elements of a C that is rounded: its sums are kept in gemm_memory(1) until all of K is in.
 constexpr int64_t gemm_max_rounded = 672 * gemm_max_columns;
 /// Either of both; copied panels have up to eight rows, some of which the last one may lack.
 constexpr int64_t gemm_memory_floats = std::max(gemm_max_copied + 8 * gemm_max_depth, gemm_max_rounded);
