@@ -107,6 +107,7 @@ const Kernels& timed_kernels() {
       .add = timed<&Kernels::add>,
       .cast = timed<&Kernels::cast>,
       .find_non_finite = timed<&Kernels::find_non_finite>,
+      .product_depth = cpu_kernels().product_depth,
   };
   return table;
 }

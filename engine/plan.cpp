@@ -70,7 +70,7 @@ size_t RankPlan::device_bytes() const {
 RankPlan plan_rank(const RunConfig& config, int rank, const Kernels* kernels) {
   const Kernels planned = kernels                            ? null_kernels(*kernels)
                           : config.training.device == "cuda" ? null_cuda_kernels()
-                                                             : null_kernels();
+                                                             : null_kernels(cpu_kernels());
   NullDevice device;
   Mesh mesh = Mesh::planned(grid_of(config), rank, mesh_needs(config));
   RunConfig usual = config;

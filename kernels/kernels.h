@@ -199,8 +199,8 @@ struct BiasGeluBackward {
   ConstElements u;
   ConstElements bias;  ///< as in BiasGeluForward
   ConstElements dy;
-  Elements du;   ///< [T, F] writes; may be dy
-  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; may be u; null: nothing
+  Elements du;   ///< [T, F] writes; may be u
+  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; may be dy; null: nothing
 };
 /// z = A op(B) + bias and y = gelu_tanh(z), at the product's end: `product` as for gemm, with y for its C,
 /// both of one type and nothing accumulated.
@@ -376,6 +376,10 @@ struct Kernels {
   Kernel<FindNonFinite> find_non_finite;
 
   // What a backend may have besides: null where it has not.
+  /// Of K: what a product of operands of this type sums before it adds to C, from K's beginning on (the last
+  /// piece may be shorter). A product of each piece, accumulated in this order, gives the same bits as one of
+  /// all. Null: K is not to be taken apart.
+  int64_t (*product_depth)(DType operands, int64_t k) = nullptr;
   /// Whether products with `columns` columns of this type are to go through gemm_gelu and gemm_gelu_backward
   /// instead of gemm and bias_gelu_*; what is kept for the backward then is z, with the bias.
   bool (*fuses_gelu)(DType dtype, int64_t columns) = nullptr;

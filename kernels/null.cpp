@@ -59,6 +59,7 @@ const Kernels& null_kernels() {
 
 Kernels null_kernels(const Kernels& real) {
   Kernels table = null_kernels();
+  table.product_depth = real.product_depth;
   table.fuses_gelu = real.fuses_gelu;
   table.workspace_bytes = real.workspace_bytes;
   return table;

@@ -2,6 +2,8 @@
 
 #include "model/init.h"
 
+#include <algorithm>
+
 namespace triax {
 
 namespace {
@@ -40,8 +42,18 @@ bool Mlp::fuses_gelu(const Pass& pass) const {
   return !gated_ && kernels.fuses_gelu && kernels.fuses_gelu(pass.slot[slot_u_].dtype(), width_);
 }
 
-void Mlp::activate(Pass& pass, const Tensor& a) const {
+int64_t Mlp::piece(const Pass& pass) const {
+  const Kernels& kernels = pass.context.kernels;
   const Tensor u = pass.slot[slot_u_];
+  if (fuses_gelu(pass) || !kernels.product_depth) return u[0];
+  return std::min(u[0], kernels.product_depth(u.dtype(), u[0]));
+}
+
+Tensor Mlp::take_activation(Pass& pass, Scratch::Frame& frame) const {
+  return frame.take("activation", {piece(pass), width_}, pass.slot[slot_u_].dtype());
+}
+
+void Mlp::activate(Pass& pass, const Tensor& u, const Tensor& a) const {
   Context& c = pass.context;
   if (gated_)
     c.kernels.swiglu_forward(c.device, {u[0], width_, u, a});
@@ -49,8 +61,60 @@ void Mlp::activate(Pass& pass, const Tensor& a) const {
     c.kernels.bias_gelu_forward(c.device, {u[0], width_, u, fuses_gelu(pass) ? Tensor() : up_.bias(pass), a});
 }
 
-void Mlp::activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, const Tensor& d_u) const {
+RowPieces Mlp::activated(Pass& pass, const Tensor& memory) const {
+  return {memory[0], [this, &pass, memory](int64_t first, int64_t rows) {
+            const Tensor a = memory.rows(0, rows);
+            activate(pass, pass.slot[slot_u_].rows(first, rows), a);
+            return a;
+          }};
+}
+
+void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   const Tensor u = pass.slot[slot_u_];
+  if (pass.replay && !fuses_gelu(pass)) return up_.forward(pass, x, u, /*add_bias=*/false);
+  Scratch::Frame frame(pass.context.scratch);
+  const Tensor memory = take_activation(pass, frame);
+  if (fuses_gelu(pass)) {
+    up_.forward_gelu(pass, x, u, memory);
+    if (!pass.replay) down_.forward(pass, memory, y);
+  } else {
+    up_.forward(pass, x, u, /*add_bias=*/false);
+    down_.forward(pass, activated(pass, memory), y);
+  }
+}
+
+void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+  const Tensor u = pass.slot[slot_u_];
+  Scratch::Frame frame(pass.context.scratch);
+  if (fuses_gelu(pass)) {
+    const Tensor d_u = grad_u_.get(pass, frame);
+    {
+      Scratch::Frame inner(pass.context.scratch);
+      const Tensor a = pass.weights_now ? take_activation(pass, inner) : Tensor();
+      if (pass.weights_now) activate(pass, u, a);
+      down_.backward_input(pass, a, dy, d_u, u);
+    }
+    return up_.backward_input(pass, x, d_u, dx);
+  }
+  // Nobody reads u once its gradient is there, unless the weights' gradients come later: it gives its memory
+  // to its gradient, as a's gradient does to a.
+  const Tensor d_u = pass.weights_now ? u : grad_u_.kept(pass);
+  {
+    Scratch::Frame inner(pass.context.scratch);
+    const Tensor memory = take_activation(pass, inner);
+    const RowPieces d_a(memory[0], [&](int64_t, int64_t rows) { return memory.rows(0, rows); });
+    const RowPieces a(memory[0], [&](int64_t first, int64_t rows) {
+      const Tensor piece = memory.rows(0, rows);
+      activate_backward(pass, u.rows(first, rows), piece, d_u.rows(first, rows));
+      return piece;
+    });
+    down_.backward_input(pass, a, dy, d_a);
+  }
+  up_.backward_input(pass, x, d_u, dx);
+}
+
+void Mlp::activate_backward(Pass& pass, const Tensor& u, const Tensor& d_a, const Tensor& d_u) const {
+  const Tensor a = pass.weights_now ? d_a : Tensor();
   Context& c = pass.context;
   if (gated_)
     c.kernels.swiglu_backward(c.device, {u[0], width_, u, d_a, d_u, a});
@@ -58,51 +122,9 @@ void Mlp::activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, cons
     c.kernels.bias_gelu_backward(c.device, {u[0], width_, u, up_.bias(pass), d_a, d_u, a});
 }
 
-Tensor Mlp::take_activation(Pass& pass, Scratch::Frame& frame) const {
-  const Tensor u = pass.slot[slot_u_];
-  return frame.take("activation", {u[0], width_}, u.dtype());
-}
-
-void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
-  if (pass.replay && !fuses_gelu(pass)) return up_.forward(pass, x, pass.slot[slot_u_], /*add_bias=*/false);
-  Scratch::Frame frame(pass.context.scratch);
-  const Tensor a = take_activation(pass, frame);
-  if (fuses_gelu(pass)) {
-    up_.forward_gelu(pass, x, pass.slot[slot_u_], a);
-  } else {
-    up_.forward(pass, x, pass.slot[slot_u_], /*add_bias=*/false);
-    activate(pass, a);
-  }
-  if (!pass.replay) down_.forward(pass, a, y);
-}
-
-// Nobody reads u once its gradient is there, unless the weights' gradients come later. So what an
-// activation's gradient is made of gives its memory to what that makes, d_a to d_u and u to a, or with a
-// gate, where u is twice as wide, u to d_u and d_a to a.
-void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
-  const Tensor u = pass.slot[slot_u_];
-  Scratch::Frame frame(pass.context.scratch);
-  const Tensor d_u = gated_ && pass.weights_now ? u : grad_u_.get(pass, frame);
-  {
-    Scratch::Frame inner(pass.context.scratch);
-    if (fuses_gelu(pass)) {
-      const Tensor a = pass.weights_now ? take_activation(pass, inner) : Tensor();
-      if (a) activate(pass, a);
-      down_.backward_input(pass, a, dy, d_u, u);
-    } else {
-      const Tensor d_a = gated_ ? inner.take("gradient of activation", {u[0], width_}, dy.dtype()) : d_u;
-      const Tensor a = !pass.weights_now ? Tensor() : gated_ ? d_a : u;
-      down_.backward_input(pass, a, dy, d_a, {}, [&] { activate_backward(pass, d_a, a, d_u); });
-    }
-  }
-  up_.backward_input(pass, x, d_u, dx);
-}
-
 void Mlp::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor a = take_activation(pass, frame);
-  activate(pass, a);
-  down_.backward_weight(pass, a, dy);
+  down_.backward_weight(pass, activated(pass, take_activation(pass, frame)), dy);
   up_.backward_weight(pass, x, grad_u_.kept(pass));
 }
 

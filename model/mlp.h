@@ -12,8 +12,9 @@ namespace triax {
 /// section 3).
 ///     x [T, H] -> u [T, F/t] (gate and up: [T, 2 F/t]) -> a [T, F/t] -> y [T, H] without down's bias
 /// (x and y [T/t, H] with sequence parallelism). Of these u alone is kept; the backward computes a again,
-/// which the gradient of the activation has at hand. u is without the bias, but where the kernels have GELU
-/// at the end of a product (Kernels::fuses_gelu).
+/// which the gradient of the activation has at hand. Neither a nor its gradient is ever there as a whole, where
+/// the kernels can sum weights' gradients in pieces of tokens (Kernels::product_depth). u is without the bias,
+/// but where the kernels have GELU at the end of a product (Kernels::fuses_gelu).
 class Mlp {
  public:
   /// `name`: "layers.0.mlp".
@@ -30,11 +31,16 @@ class Mlp {
 
  private:
   bool fuses_gelu(const Pass& pass) const;
+  /// Tokens whose a is there at a time: all, or as many as the gradient of down's weight sums at a time.
+  int64_t piece(const Pass& pass) const;
+  /// Memory for a, or its gradient, of a piece, or of all tokens where they are not cut.
   Tensor take_activation(Pass& pass, Scratch::Frame& frame) const;
-  /// a from u.
-  void activate(Pass& pass, const Tensor& a) const;
-  /// The gradient of u from that of a, and a once more where it has memory.
-  void activate_backward(Pass& pass, const Tensor& d_a, const Tensor& a, const Tensor& d_u) const;
+  /// Rows of a from those of u.
+  void activate(Pass& pass, const Tensor& u, const Tensor& a) const;
+  /// a from u, piece by piece in `memory`.
+  RowPieces activated(Pass& pass, const Tensor& memory) const;
+  /// The gradient of u's rows from that of a's, which becomes a once more where the weights' gradients are due.
+  void activate_backward(Pass& pass, const Tensor& u, const Tensor& d_a, const Tensor& d_u) const;
 
   bool gated_;
   int64_t width_;  // F, of this rank after declare()

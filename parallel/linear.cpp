@@ -51,6 +51,13 @@ void accumulate_bias(Pass& pass, const Tensor& dy, const Tensor& db) {
   pass.context.kernels.bias_backward(pass.context.device, {dy[0], dy[1], dy, db.f32()});
 }
 
+/// body(first, rows) for pieces of `piece` rows, the last one shorter.
+template <class Body>
+void for_pieces(int64_t rows, int64_t piece, const Body& body) {
+  check(rows == 0 || piece > 0, "{} rows in pieces of {}", rows, piece);
+  for (int64_t first = 0; first < rows; first += piece) body(first, std::min(piece, rows - first));
+}
+
 Init normal(float stddev) {
   return {Init::Kind::normal, stddev};
 }
@@ -148,32 +155,42 @@ void RowLinear::declare(ParamStore& params) {
   if (with_bias_) bias_ = params.declare({{name_ + ".bias", {out_}, {}, {}, false}});
 }
 
-void RowLinear::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
+void RowLinear::forward(Pass& pass, const RowPieces& x, const Tensor& y) const {
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor addends = addends_of(pass, y, frame);
-  multiply(pass, x, pass.context.params.weight(weight_), addends, Tensor());
+  const Tensor addends = addends_of(pass, y, frame), w = pass.context.params.weight(weight_);
+  for_pieces(addends[0], x.piece(), [&](int64_t first, int64_t rows) {
+    multiply(pass, x.get(first, rows), w, addends.rows(first, rows), Tensor());
+  });
   sum_rows(pass, addends, y).wait();
 }
 
-void RowLinear::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
-                               const Tensor& z, const std::function<void()>& before_weights) const {
+void RowLinear::backward_input(Pass& pass, const RowPieces& x, const Tensor& dy, const RowPieces& dx,
+                               const Tensor& z) const {
   Scratch::Frame frame(pass.context.scratch);
   const Tensor all = gather_rows(pass, dy, frame), w = pass.context.params.weight(weight_);
-  if (z.raw())
-    pass.context.kernels.gemm_gelu_backward(pass.context.device, {product_back(all, w, dx), z});
-  else
-    multiply_back(pass, all, w, dx);
-  if (before_weights) before_weights();
-  if (pass.weights_now) accumulate(pass, x, all, dy);
+  for_pieces(all[0], dx.piece(), [&](int64_t first, int64_t rows) {
+    const Tensor dy_piece = all.rows(first, rows);
+    const Gemm op = product_back(dy_piece, w, dx.get(first, rows));
+    if (z)
+      pass.context.kernels.gemm_gelu_backward(pass.context.device, {op, z.rows(first, rows)});
+    else
+      pass.context.kernels.gemm(pass.context.device, op);
+    const Tensor x_piece = x.get(first, rows);
+    if (pass.weights_now) accumulate_weight(pass, dy_piece, x_piece, weight_);
+  });
+  if (pass.weights_now) accumulate_own_bias(pass, dy);
 }
 
-void RowLinear::backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const {
+void RowLinear::backward_weight(Pass& pass, const RowPieces& x, const Tensor& dy) const {
   Scratch::Frame frame(pass.context.scratch);
-  accumulate(pass, x, gather_rows(pass, dy, frame), dy);
+  const Tensor all = gather_rows(pass, dy, frame);
+  for_pieces(all[0], x.piece(), [&](int64_t first, int64_t rows) {
+    accumulate_weight(pass, all.rows(first, rows), x.get(first, rows), weight_);
+  });
+  accumulate_own_bias(pass, dy);
 }
 
-void RowLinear::accumulate(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dy_local) const {
-  accumulate_weight(pass, dy, x, weight_);
+void RowLinear::accumulate_own_bias(Pass& pass, const Tensor& dy_local) const {
   if (with_bias_) accumulate_bias(pass, dy_local, pass.context.params.grad(bias_));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,25 @@ namespace triax {
 // backward (ColumnLinear's input), g an all-reduce forward and the identity backward (RowLinear's output).
 // With sequence parallelism the identities become all-gathers of rows and the all-reduces reduce-scatters
 // (sequence.h): x of a ColumnLinear and y of a RowLinear, and their gradients, are then [T/t, ...].
+
+/// Memory for an operand's rows, [T, n]: of all of them, or of a piece that the next one is put in, too.
+class RowPieces {
+ public:
+  RowPieces(const Tensor& whole)
+      : piece_(whole.shape().rank() > 0 ? whole[0] : 0),
+        get_([whole](int64_t first, int64_t rows) {
+          return whole.shape().rank() > 0 ? whole.rows(first, rows) : whole;
+        }) {}
+  /// `get(first, rows)`: where rows [first, first + rows) lie; with at most `piece` rows, in ascending order.
+  RowPieces(int64_t piece, std::function<Tensor(int64_t first, int64_t rows)> get)
+      : piece_(piece), get_(std::move(get)) {}
+  int64_t piece() const { return piece_; }
+  Tensor get(int64_t first, int64_t rows) const { return get_(first, rows); }
+
+ private:
+  int64_t piece_;
+  std::function<Tensor(int64_t, int64_t)> get_;
+};
 
 /// One of the projections that a ColumnLinear runs side by side.
 struct Projection {
@@ -73,14 +93,16 @@ class RowLinear {
   void declare(ParamStore& params);
 
   /// y without the bias.
-  void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
-  /// dx = dy W; no communication (g). With z, x is gelu(z), and dx the gradient of z (Kernels::fuses_gelu).
-  /// Only the weights' gradients read x: `before_weights` is called between dx and them, and may fill it.
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx, const Tensor& z = {},
-                      const std::function<void()>& before_weights = {}) const;
+  void forward(Pass& pass, const RowPieces& x, const Tensor& y) const;
+  /// dx = dy W; no communication (g). With z, x is gelu(z), and dx, then whole, the gradient of z
+  /// (Kernels::fuses_gelu). Else, piece by piece of dx: its memory is asked for and written, then x is asked
+  /// for, which may lie in the same memory, and which only the weights' gradients read.
+  void backward_input(Pass& pass, const RowPieces& x, const Tensor& dy, const RowPieces& dx,
+                      const Tensor& z = {}) const;
   /// dW += dy^T x, db += sum of dy: the same on all tensor ranks; with sequence parallelism over this rank's
-  /// rows, to be added up once per step.
-  void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
+  /// rows, to be added up once per step. Pieces give the bits of the whole where they are those of
+  /// Kernels::product_depth.
+  void backward_weight(Pass& pass, const RowPieces& x, const Tensor& dy) const;
 
   /// With the whole x [T, in] on every rank: this rank's columns of it ...
   void split_input(Pass& pass, const Tensor& x_full, const Tensor& x_local) const;
@@ -91,7 +113,7 @@ class RowLinear {
   Tensor bias(const Pass& pass) const { return bias_ >= 0 ? pass.context.params.weight(bias_) : Tensor(); }
 
  private:
-  void accumulate(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dy_local) const;
+  void accumulate_own_bias(Pass& pass, const Tensor& dy_local) const;
 
   std::string name_;
   int64_t in_, out_;

@@ -10,6 +10,7 @@ namespace triax::cpu {
 
 // gemm.cpp
 void gemm(Device& device, const Gemm& op);
+int64_t product_depth(DType operands, int64_t k);
 
 // norm.cpp
 void residual_add(Device& device, const ResidualAdd& op);

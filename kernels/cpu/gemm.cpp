@@ -69,4 +69,8 @@ void gemm(Device& device, const Gemm& op) {
   gemm_by(device, op, gemm_code(op.a.dtype()));
 }
 
+int64_t product_depth(DType operands, int64_t k) {
+  return GemmPieces(k, gemm_code(operands).pair).depth;
+}
+
 }  // namespace triax::cpu

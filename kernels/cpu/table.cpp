@@ -35,6 +35,7 @@ const Kernels& cpu_kernels() {
       .add = cpu::add,
       .cast = cpu::cast,
       .find_non_finite = cpu::find_non_finite,
+      .product_depth = cpu::product_depth,
   };
   return table;
 }
