@@ -48,6 +48,10 @@ class Tensor {
     const int64_t row = shape_[0] ? numel() / shape_[0] : 0;
     return Tensor(static_cast<char*>(data_) + static_cast<size_t>(first * row) * size_of(dtype_), dtype_, s);
   }
+  /// Whether its memory has room for a tensor of this shape and type.
+  bool holds(const Shape& shape, DType dtype) const {
+    return shape_.rank() > 0 && bytes() >= static_cast<size_t>(shape.numel()) * size_of(dtype);
+  }
   /// The same elements under another shape of equal size.
   Tensor reshape(Shape shape) const {
     check(shape.numel() == numel(), "{} elements of shape {} can't be viewed as {}", numel(),

@@ -75,7 +75,7 @@ struct NormBackwardInput {
   const float* mean;       ///< [T]; null for RMSNorm
   const float* rstd;       ///< [T]
   ConstElements dr;        ///< [T, H] or null (zero)
-  Elements dx;             ///< [T, H] writes; may be dr or dy
+  Elements dx;             ///< [T, H] writes; may be dr, dy or residual
 };
 
 /// dweight += sum_t dy * xhat, dbias += sum_t dy.

@@ -60,6 +60,7 @@ void Attention::plan(Placement& slot, const ActivationShape& shape) {
   core_out_.plan(slot, keep_core, "attention out", {t, heads_ * head_size_}, shape.dtype);
   core_lse_.plan(slot, keep_core, "attention log-sum-exp", {shape.batch, heads_, shape.sequence}, DType::f32);
   grad_qkv_.plan(slot, shape.split_backward, "gradient of qkv", {t, width}, shape.dtype);
+  grad_out_.plan(slot, false, "gradient of attention out", {t, heads_ * head_size_}, shape.dtype);
 }
 
 void Attention::plan_cache(Placement& cache, int64_t positions, DType dtype) {
@@ -102,14 +103,15 @@ void Attention::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   out_.forward(pass, core.out, y);
 }
 
-void Attention::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+void Attention::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                               const Tensor& spare) const {
   const Tensor qkv = pass.slot[slot_qkv_];
   Scratch::Frame frame(pass.context.scratch);
-  const Tensor d_qkv = grad_qkv_.get(pass, frame);
+  const Tensor d_qkv = grad_qkv_.get(pass, frame, spare);
   {
     Scratch::Frame inner(pass.context.scratch);
     const Core core = core_again(pass, inner);
-    const Tensor d_out = inner.take("gradient of attention out", core.out.shape(), dy.dtype());
+    const Tensor d_out = grad_out_.get(pass, inner, dx);  // dx is written when it has been read
     out_.backward_input(pass, core.out, dy, d_out);
     pass.context.kernels.attention_backward(
         pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv, core.out,

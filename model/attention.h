@@ -22,7 +22,9 @@ class Attention {
   void plan_cache(Placement& cache, int64_t positions, DType dtype);
 
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  /// dx apart from dy. `spare`: memory of any size that it may use.
+  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                      const Tensor& spare) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
   /// Added to y by whoever consumes it; empty for llama.
   Tensor out_bias(const Pass& pass) const { return out_.bias(pass); }
@@ -46,7 +48,7 @@ class Attention {
   RowLinear out_;
   int slot_qkv_ = -1, cache_keys_ = -1, cache_values_ = -1;
   Place core_out_, core_lse_;
-  Place grad_qkv_;
+  Place grad_qkv_, grad_out_;
 };
 
 }  // namespace triax

@@ -70,22 +70,23 @@ void Block::forward(Pass& pass, const Tensor& x, const Tensor& y) {
 void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   Scratch& scratch = pass.context.scratch;
   Scratch::Frame frame(scratch);
+  // A norm writes its input's gradient over its output's, where that is not to be kept.
   const Tensor d_residual = grad_residual_.get(pass, frame);
   {
     Scratch::Frame half(scratch);
-    const Tensor d_normed2 = grad_normed2_.get(pass, half);
+    const Tensor d_normed2 = grad_normed2_.get(pass, half, d_residual);
     const Tensor d_mlp = mlp_dropout_.gradient(pass, dy, half);
     if (!pass.weights_now) pass.context.device.copy(grad_y_.kept(pass).raw(), d_mlp.raw(), d_mlp.bytes());
     const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half);
     mlp_.backward_input(pass, normed2, d_mlp, d_normed2);
     mlp_norm_.backward_input(pass, second_state(pass), d_normed2, dy, d_residual);
   }
-  const Tensor d_normed1 = grad_normed1_.get(pass, frame);
+  const Tensor d_normed1 = grad_normed1_.get(pass, frame, dx);
   {
     Scratch::Frame half(scratch);
     const Tensor d_attention = attention_dropout_.gradient(pass, d_residual, half);
     const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), half);
-    attention_.backward_input(pass, normed1, d_attention, d_normed1);
+    attention_.backward_input(pass, normed1, d_attention, d_normed1, mlp_.spare(pass));
   }
   attention_norm_.backward_input(pass, first_state(pass, x), d_normed1, d_residual, dx);
 }

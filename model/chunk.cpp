@@ -36,6 +36,10 @@ void Chunk::plan(const ActivationShape& shape) {
     inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", kept, shape.dtype) : -1);
     modules_[i]->plan(replays(i) ? workspaces_[i] : slot_, replays(i) ? at_once : shape);
   }
+  // Over its input, which nobody reads any more, unless that is kept in parts.
+  if (last_)
+    head_gradient_ =
+        shape.partition_inputs ? slot_.add("gradient of head in", activation, shape.dtype) : inputs_.back();
 }
 
 Tensor Chunk::message(const Context& context, const Tensor& activation) const {
@@ -91,7 +95,7 @@ void Chunk::forward(Pass& pass, const Tensor& y) {
     const Tensor out = ends ? y : input(i + 1);
     Scratch::Frame inner(c.scratch);
     Pass own = with_workspace(pass, i, inner);
-    modules_[i]->forward(own, input(i), out);
+    modules_[i]->forward(own, input(i), ends && last_ ? pass.slot[head_gradient_] : out);
     if (own.probe) (*own.probe)(own, *modules_[i], false, out);
     if (!ends && shape_.partition_inputs) {
       const Tensor part = part_of(c.mesh.tp(), out);
@@ -102,26 +106,24 @@ void Chunk::forward(Pass& pass, const Tensor& y) {
 
 void Chunk::backward_input(Pass& pass, const Tensor& dy, const Tensor& dx) {
   Context& c = pass.context;
-  Scratch::Frame frame(c.scratch);
-  const Tensor turns[2] = {frame.take("gradient between modules", shape_.activation(), shape_.dtype),
-                           frame.take("gradient between modules", shape_.activation(), shape_.dtype)};
   if (!last_ && shape_.scatter_messages) join_parts(c.mesh.tp(), message(c, dy), dy);
-  Tensor gradient = dy;
+  const Tensor gradient =
+      last_ ? pass.slot[head_gradient_] : dy;  // of each module's output, one after the other
   for (size_t i = modules_.size(); i-- > 0;) {
-    const Tensor out = i > 0 ? turns[i % 2] : dx;
+    const Tensor out = i > 0 ? gradient : dx;
     Scratch::Frame inner(c.scratch);
     Pass own = with_workspace(pass, i, inner);
     // Embedding and head, which never replay, do without their input here.
     const Tensor x = replays(i) || !shape_.partition_inputs ? input_of(pass, i, inner) : Tensor();
     if (replays(i)) {
+      Scratch::Frame again(c.scratch);
       own.replay = true;
-      modules_[i]->forward(own, x, out);  // out is only memory until the backward writes it
+      modules_[i]->forward(own, x, again.take("output of a layer", shape_.activation(), shape_.dtype));
       own.replay = false;
     }
     modules_[i]->backward_input(own, x, gradient, out);
     if (own.probe) (*own.probe)(own, *modules_[i], true, out);
     if (own.weights_now) done(pass, i);
-    gradient = out;
   }
 }
 

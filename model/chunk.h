@@ -34,8 +34,8 @@ class Chunk {
   void set_input(const Context& context, const Slot& slot, const Tensor& x) const;
   /// `y` [rows, H] gets the output; an empty tensor for the last chunk.
   void forward(Pass& pass, const Tensor& y);
-  /// `dy` [rows, H], of which the message has come, is the output's gradient (empty for the last chunk); `dx`
-  /// [rows, H] gets the input's (empty for the first).
+  /// `dy` [rows, H], of which the message has come, is the output's gradient (empty for the last chunk), and
+  /// is written over; `dx` [rows, H] gets the input's (empty for the first).
   void backward_input(Pass& pass, const Tensor& dy, const Tensor& dx);
   /// When backward_input ran with pass.weights_now false.
   void backward_weight(Pass& pass);
@@ -57,6 +57,7 @@ class Chunk {
   Placement slot_;
   std::vector<int> first_entry_;       // in the ParamStore, of each module, and the end
   std::vector<int> inputs_;            // slot index of each module's x; -1 for the embedding
+  int head_gradient_ = -1;             // of the last chunk: slot index of its head's dx
   std::vector<Placement> workspaces_;  // of modules that replay
 };
 

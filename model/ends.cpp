@@ -69,11 +69,7 @@ void Head::declare(ParamStore& params) {
   vocabulary_.declare(params);
 }
 
-void Head::plan(Placement& slot, const ActivationShape& shape) {
-  dx_ = slot.add("gradient of head input", shape.activation(), shape.dtype);
-}
-
-void Head::forward(Pass& pass, const Tensor& x_all, const Tensor&) {
+void Head::forward(Pass& pass, const Tensor& x_all, const Tensor& y) {
   if (!pass.logits && !pass.loss) return;  // rows of a prompt that nobody asks about
   Scratch::Frame frame(pass.context.scratch);
   const Tensor x = pass.logits ? x_all.rows(x_all[0] - 1, 1) : x_all;
@@ -81,19 +77,12 @@ void Head::forward(Pass& pass, const Tensor& x_all, const Tensor&) {
   const Tensor normed = frame.take("final_norm out", x.shape(), x.dtype());
   norm_.forward(pass, state, normed);
   if (pass.logits) return vocabulary_.logits(pass, normed, pass.logits);
-  const Tensor dx = pass.slot[dx_];
-  vocabulary_.loss(pass, normed, dx);
+  vocabulary_.loss(pass, normed, normed);  // its gradient in its place
   if (pass.evaluate) return;
   // The norm's state is scratch, so its weights' gradients can't wait, whatever the schedule.
   Pass now = pass;
   now.weights_now = true;
-  norm_.backward_input(now, state, dx, Tensor(), dx);
+  norm_.backward_input(now, state, normed, Tensor(), y);
 }
-
-void Head::backward_input(Pass& pass, const Tensor&, const Tensor&, const Tensor& dx) {
-  pass.context.device.copy(dx.raw(), pass.slot[dx_].raw(), dx.bytes());
-}
-
-void Head::backward_weight(Pass&, const Tensor&) {}
 
 }  // namespace triax

@@ -31,24 +31,23 @@ class Embedding final : public Module {
   Place grad_y_;
 };
 
-/// Last module of the last stage: final norm, logits and loss in one. In training its forward leaves dx in
-/// the slot and has accumulated its weights' gradients, so that backward_input hands dx over and
-/// backward_weight is empty. It has no y.
+/// Last module of the last stage: final norm, logits and loss in one. It has no y: in training its forward
+/// leaves dx there, for which y may be x, and has accumulated its weights' gradients, so that nothing is left
+/// for the backward.
 class Head final : public Module {
  public:
   explicit Head(const ModelConfig& model);
   const std::string& name() const override { return name_; }
   void declare(ParamStore& params) override;
-  void plan(Placement& slot, const ActivationShape& shape) override;
+  void plan(Placement&, const ActivationShape&) override {}
   void forward(Pass& pass, const Tensor& x, const Tensor& y) override;
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) override;
-  void backward_weight(Pass& pass, const Tensor& x) override;
+  void backward_input(Pass&, const Tensor&, const Tensor&, const Tensor&) override {}
+  void backward_weight(Pass&, const Tensor&) override {}
 
  private:
   std::string name_ = "head";
   Norm norm_;
   VocabularyHead vocabulary_;
-  int dx_ = -1;
 };
 
 }  // namespace triax

@@ -12,9 +12,9 @@ namespace triax {
 /// section 3).
 ///     x [T, H] -> u [T, F/t] (gate and up: [T, 2 F/t]) -> a [T, F/t] -> y [T, H] without down's bias
 /// (x and y [T/t, H] with sequence parallelism). Of these u alone is kept; the backward computes a again,
-/// which the gradient of the activation has at hand. Neither a nor its gradient is ever there as a whole, where
-/// the kernels can sum weights' gradients in pieces of tokens (Kernels::product_depth). u is without the bias,
-/// but where the kernels have GELU at the end of a product (Kernels::fuses_gelu).
+/// which the gradient of the activation has at hand. Neither a nor its gradient is ever there as a whole,
+/// where the kernels can sum weights' gradients in pieces of tokens (Kernels::product_depth). u is without
+/// the bias, but where the kernels have GELU at the end of a product (Kernels::fuses_gelu).
 class Mlp {
  public:
   /// `name`: "layers.0.mlp".
@@ -26,6 +26,8 @@ class Mlp {
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
+  /// Memory of the slot that nobody reads once backward_input is through; empty when backward_weight will.
+  Tensor spare(const Pass& pass) const { return pass.weights_now ? pass.slot[slot_u_] : Tensor(); }
   /// Added to y by whoever consumes it; empty for llama.
   Tensor out_bias(const Pass& pass) const { return down_.bias(pass); }
 
@@ -39,7 +41,8 @@ class Mlp {
   void activate(Pass& pass, const Tensor& u, const Tensor& a) const;
   /// a from u, piece by piece in `memory`.
   RowPieces activated(Pass& pass, const Tensor& memory) const;
-  /// The gradient of u's rows from that of a's, which becomes a once more where the weights' gradients are due.
+  /// The gradient of u's rows from that of a's, which becomes a once more where the weights' gradients are
+  /// due.
   void activate_backward(Pass& pass, const Tensor& u, const Tensor& d_a, const Tensor& d_u) const;
 
   bool gated_;

@@ -18,8 +18,7 @@ namespace triax {
 class RowPieces {
  public:
   RowPieces(const Tensor& whole)
-      : piece_(whole.shape().rank() > 0 ? whole[0] : 0),
-        get_([whole](int64_t first, int64_t rows) {
+      : piece_(whole.shape().rank() > 0 ? whole[0] : 0), get_([whole](int64_t first, int64_t rows) {
           return whole.shape().rank() > 0 ? whole.rows(first, rows) : whole;
         }) {}
   /// `get(first, rows)`: where rows [first, first + rows) lie; with at most `piece` rows, in ascending order.

@@ -96,9 +96,12 @@ class Place {
     index_ = keep ? slot.add(name_, shape, dtype) : -1;
   }
   bool keeps() const { return index_ >= 0; }
-  /// The tensor; without meaning at first when it is not kept.
-  Tensor get(const Pass& pass, Scratch::Frame& frame) const {
-    return keeps() ? pass.slot[index_] : frame.take(name_, shape_, dtype_);
+  /// The tensor; without meaning at first when it is not kept. It then lies in `spare`, memory that nobody
+  /// else uses as long, or where that is too small or none, in the frame.
+  Tensor get(const Pass& pass, Scratch::Frame& frame, const Tensor& spare = {}) const {
+    if (keeps()) return pass.slot[index_];
+    return spare.holds(shape_, dtype_) ? Tensor(spare.raw(), dtype_, shape_)
+                                       : frame.take(name_, shape_, dtype_);
   }
   /// What an earlier call left.
   Tensor kept(const Pass& pass) const {
@@ -144,7 +147,8 @@ struct ActivationShape {
 
 /// One layer of a pipeline stage. Explicit instead of taped: recomputation is forward again into the same
 /// slot, overlap is the order of two lines, and a stage is a list of modules. The caller owns x, y and their
-/// gradients, [T, H] each ([T/t, H] with sequence parallelism), and hands the same x to all three calls.
+/// gradients, [T, H] each ([T/t, H] with sequence parallelism), and hands the same x to all three calls. dx
+/// may lie where dy does.
 class Module {
  public:
   virtual ~Module() = default;

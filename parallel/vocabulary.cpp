@@ -120,12 +120,6 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_lo
     if (pass.evaluate) continue;
     k.cross_entropy_backward(c.device, {n, valid_, rows_, first_row_, z, maximum.f32(), sum_exp.f32(),
                                         targets.i32(), pass.loss_scale, z});
-    Gemm to_input;  // dx = dlogits W
-    to_input.m = n, to_input.n = hidden, to_input.k = rows_;
-    to_input.a = z, to_input.lda = rows_;
-    to_input.b = w, to_input.ldb = hidden;
-    to_input.c = dx.rows(first, n), to_input.ldc = hidden;
-    k.gemm(c.device, to_input);
     Gemm to_weight;  // dW += dlogits^T x
     to_weight.transpose_a = true;
     to_weight.m = rows_, to_weight.n = hidden, to_weight.k = n;
@@ -135,6 +129,12 @@ void VocabularyHead::loss(Pass& pass, const Tensor& x_local, const Tensor& dx_lo
     to_weight.c = dw, to_weight.ldc = hidden;
     to_weight.beta = beta;
     k.gemm(c.device, to_weight);
+    Gemm to_input;  // dx = dlogits W, after dW: it may lie over x
+    to_input.m = n, to_input.n = hidden, to_input.k = rows_;
+    to_input.a = z, to_input.lda = rows_;
+    to_input.b = w, to_input.ldb = hidden;
+    to_input.c = dx.rows(first, n), to_input.ldc = hidden;
+    k.gemm(c.device, to_input);
   }
   if (!pass.evaluate) sum_rows(pass, dx, dx_local).wait();
 }

@@ -39,9 +39,9 @@ class VocabularyHead {
   int64_t chunk_tokens(int64_t tokens) const;
 
   /// Adds the tokens' losses to *pass.loss (exactly; the same on all tensor ranks). Unless
-  /// pass.evaluate: dx [T, H] = gradient of loss * pass.loss_scale, summed over the tensor group, and dW
-  /// accumulated. With sequence parallelism x and dx are [T/t, H]; the targets and the losses are those of
-  /// all rows.
+  /// pass.evaluate: dx [T, H], which may be x, = gradient of loss * pass.loss_scale, summed over the tensor
+  /// group, and dW accumulated. With sequence parallelism x and dx are [T/t, H]; the targets and the losses
+  /// are those of all rows.
   void loss(Pass& pass, const Tensor& x, const Tensor& dx) const;
   /// The logits [V], f32 and without the padding, of one row x [1, H], gathered over the tensor group: the
   /// same on all its ranks.
