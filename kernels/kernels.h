@@ -61,7 +61,7 @@ struct NormForward {
   ConstElements weight;      ///< [H]
   ConstElements bias;        ///< [H]; null for RMSNorm
   float epsilon;
-  Elements y;   ///< [T, H]
+  Elements y;   ///< [T, H] writes; may be delta
   float* mean;  ///< [T]; null for RMSNorm
   float* rstd;  ///< [T]
 };

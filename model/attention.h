@@ -21,6 +21,7 @@ class Attention {
   /// This rank's keys and values, as AttentionCached lays them out; copies of heads included.
   void plan_cache(Placement& cache, int64_t positions, DType dtype);
 
+  /// x may lie where y does.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   /// dx apart from dy. `spare`: memory of any size that it may use.
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,

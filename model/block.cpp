@@ -49,36 +49,35 @@ Tensor Block::normed(Pass& pass, const Norm& norm, const NormState& state, Scrat
   return out;
 }
 
+// y's memory is that of the norms' and both halves' outputs, too: each is read before the next is written.
 void Block::forward(Pass& pass, const Tensor& x, const Tensor& y) {
   Context& c = pass.context;
   const Tensor residual = pass.slot[residual_];
-  Scratch::Frame frame(c.scratch);
-  {
-    Scratch::Frame inner(c.scratch);
-    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), inner);
-    attention_.forward(pass, normed1, y);  // y serves as memory for both halves' outputs
-  }
-  const Tensor normed2 = frame.take("norm out", x.shape(), x.dtype());
+  attention_norm_.forward(pass, first_state(pass, x), y);
+  attention_.forward(pass, y, y);
   const Tensor first_bias = attention_dropout_.apply(pass, y, attention_.out_bias(pass));
-  mlp_norm_.forward_residual(pass, x, y, first_bias, second_state(pass), normed2);
-  mlp_.forward(pass, normed2, y);
+  mlp_norm_.forward_residual(pass, x, y, first_bias, second_state(pass), y);
+  mlp_.forward(pass, y, y);
   if (pass.replay) return;
   const Tensor bias = mlp_dropout_.apply(pass, y, mlp_.out_bias(pass));
   c.kernels.residual_add(c.device, {y[0], y[1], residual, y, bias, y});
 }
 
+// Where nothing is to be kept, a norm writes its input's gradient over its output's, and memory is taken when
+// it is first written: the halves of the feed-forward need theirs one after the other.
 void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   Scratch& scratch = pass.context.scratch;
   Scratch::Frame frame(scratch);
-  // A norm writes its input's gradient over its output's, where that is not to be kept.
-  const Tensor d_residual = grad_residual_.get(pass, frame);
+  const Tensor d_mlp = mlp_dropout_.gradient(pass, dy, frame);
+  if (!pass.weights_now) pass.context.device.copy(grad_y_.kept(pass).raw(), d_mlp.raw(), d_mlp.bytes());
+  const Tensor d_u = mlp_.backward_down(pass, d_mlp, frame);
+  const Tensor read = mlp_dropout_.on(pass) ? d_mlp : Tensor();
+  const Tensor d_residual = grad_residual_.get(pass, frame, read);
   {
     Scratch::Frame half(scratch);
     const Tensor d_normed2 = grad_normed2_.get(pass, half, d_residual);
-    const Tensor d_mlp = mlp_dropout_.gradient(pass, dy, half);
-    if (!pass.weights_now) pass.context.device.copy(grad_y_.kept(pass).raw(), d_mlp.raw(), d_mlp.bytes());
     const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half);
-    mlp_.backward_input(pass, normed2, d_mlp, d_normed2);
+    mlp_.backward_up(pass, normed2, d_u, d_normed2);
     mlp_norm_.backward_input(pass, second_state(pass), d_normed2, dy, d_residual);
   }
   const Tensor d_normed1 = grad_normed1_.get(pass, frame, dx);

@@ -83,33 +83,32 @@ void Mlp::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   }
 }
 
-void Mlp::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const {
+Tensor Mlp::backward_down(Pass& pass, const Tensor& dy, Scratch::Frame& frame) const {
   const Tensor u = pass.slot[slot_u_];
-  Scratch::Frame frame(pass.context.scratch);
   if (fuses_gelu(pass)) {
     const Tensor d_u = grad_u_.get(pass, frame);
-    {
-      Scratch::Frame inner(pass.context.scratch);
-      const Tensor a = pass.weights_now ? take_activation(pass, inner) : Tensor();
-      if (pass.weights_now) activate(pass, u, a);
-      down_.backward_input(pass, a, dy, d_u, u);
-    }
-    return up_.backward_input(pass, x, d_u, dx);
+    Scratch::Frame inner(pass.context.scratch);
+    const Tensor a = pass.weights_now ? take_activation(pass, inner) : Tensor();
+    if (pass.weights_now) activate(pass, u, a);
+    down_.backward_input(pass, a, dy, d_u, u);
+    return d_u;
   }
   // Nobody reads u once its gradient is there, unless the weights' gradients come later: it gives its memory
   // to its gradient, as a's gradient does to a.
   const Tensor d_u = pass.weights_now ? u : grad_u_.kept(pass);
-  {
-    Scratch::Frame inner(pass.context.scratch);
-    const Tensor memory = take_activation(pass, inner);
-    const RowPieces d_a(memory[0], [&](int64_t, int64_t rows) { return memory.rows(0, rows); });
-    const RowPieces a(memory[0], [&](int64_t first, int64_t rows) {
-      const Tensor piece = memory.rows(0, rows);
-      activate_backward(pass, u.rows(first, rows), piece, d_u.rows(first, rows));
-      return piece;
-    });
-    down_.backward_input(pass, a, dy, d_a);
-  }
+  Scratch::Frame inner(pass.context.scratch);
+  const Tensor memory = take_activation(pass, inner);
+  const RowPieces d_a(memory[0], [&](int64_t, int64_t rows) { return memory.rows(0, rows); });
+  const RowPieces a(memory[0], [&](int64_t first, int64_t rows) {
+    const Tensor piece = memory.rows(0, rows);
+    activate_backward(pass, u.rows(first, rows), piece, d_u.rows(first, rows));
+    return piece;
+  });
+  down_.backward_input(pass, a, dy, d_a);
+  return d_u;
+}
+
+void Mlp::backward_up(Pass& pass, const Tensor& x, const Tensor& d_u, const Tensor& dx) const {
   up_.backward_input(pass, x, d_u, dx);
 }
 

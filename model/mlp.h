@@ -22,11 +22,14 @@ class Mlp {
   void declare(ParamStore& params, int tensor);
   void plan(Placement& slot, const ActivationShape& shape);
 
-  /// With pass.replay up to u: y is not written.
+  /// With pass.replay up to u: y is not written. x may lie where y does.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
+  /// Down's half of the backward, which has no use for x: the gradient of u, in the slot or in `frame`.
+  Tensor backward_down(Pass& pass, const Tensor& dy, Scratch::Frame& frame) const;
+  /// Up's half.
+  void backward_up(Pass& pass, const Tensor& x, const Tensor& d_u, const Tensor& dx) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
-  /// Memory of the slot that nobody reads once backward_input is through; empty when backward_weight will.
+  /// Memory of the slot that nobody reads once backward_up is through; empty when backward_weight will.
   Tensor spare(const Pass& pass) const { return pass.weights_now ? pass.slot[slot_u_] : Tensor(); }
   /// Added to y by whoever consumes it; empty for llama.
   Tensor out_bias(const Pass& pass) const { return down_.bias(pass); }

@@ -307,6 +307,46 @@ TEST(Gemm, ALargeGradientHasTheSameBitsPastTheCaches) {
       }
 }
 
+// What Kernels::product_depth promises: a weight's gradient from pieces of tokens has the bits of one
+// product.
+TEST(Gemm, PiecesOfItsDepthHaveTheBitsOfAll) {
+  const int64_t m = 70, n = 130;
+  auto device = make_cpu_device(2);
+  const Kernels& kernels = cpu_kernels();
+  for (const int64_t k : {1, 768, 769, 1537, 2048, 3072})
+    for (const float beta : {0.0f, 1.0f}) {
+      const Problem before(true, false, m, n, k, beta, false, 1);
+      std::vector<bf16> half_a(before.a.size()), half_b(before.b.size());
+      std::transform(before.a.begin(), before.a.end(), half_a.begin(), round_bf16);
+      std::transform(before.b.begin(), before.b.end(), half_b.begin(), round_bf16);
+      for (const DType type : {DType::f32, DType::bf16}) {
+        Problem whole = before, cut = before;
+        for (Problem* p : {&whole, &cut}) {
+          p->op.c = p->c.data();
+          if (type == DType::bf16)
+            p->op.a = half_a.data() + (before.op.a.as<float>() - before.a.data()),
+            p->op.b = half_b.data() + (before.op.b.as<float>() - before.b.data());
+        }
+        kernels.gemm(*device, whole.op);
+        const int64_t depth = kernels.product_depth(type, k);
+        ASSERT_TRUE(depth > 0 && (k <= 768 || depth < k || type == DType::bf16));
+        const auto past = [&](const ConstElements& from, int64_t elements) -> ConstElements {
+          if (type == DType::bf16) return from.as<bf16>() + elements;
+          return from.as<float>() + elements;
+        };
+        for (int64_t first = 0; first < k; first += depth) {
+          Gemm piece = cut.op;
+          piece.k = std::min(depth, k - first);
+          piece.a = past(cut.op.a, first * cut.op.lda);
+          piece.b = past(cut.op.b, first * cut.op.ldb);
+          if (first > 0) piece.beta = 1;
+          kernels.gemm(*device, piece);
+        }
+        EXPECT_TRUE(same_bits(cut.c, whole.c)) << name_of(type) << ", k " << k << ", beta " << beta;
+      }
+    }
+}
+
 TEST(Gemm, Avx2AndAvx512GiveTheSameBits) {
   const auto all = targets();
   if (all.size() < 3) GTEST_SKIP() << "this processor has no AVX-512";

@@ -216,6 +216,14 @@ TEST(NormContract, InPlaceIsTheSame) {
   k.norm_backward_input(*device, {c.t, c.h, dy.data(), x.data(), d.weight.data(), mean.data(), rstd.data(),
                                   d.dr.data(), dy.data()});
   EXPECT_TRUE(same_bits(apart.dx, dy));
+  Floats delta = d.delta, residual = untouched(c.t * c.h);
+  k.norm_forward(*device, {c.t, c.h, d.x.data(), delta.data(), d.delta_bias.data(), residual.data(),
+                           d.weight.data(), d.bias.data(), epsilon, delta.data(), mean.data(), rstd.data()});
+  EXPECT_TRUE(same_bits(apart.residual, residual));
+  EXPECT_TRUE(same_bits(apart.y, delta));
+  k.norm_backward_input(*device, {c.t, c.h, d.dy.data(), residual.data(), d.weight.data(), mean.data(),
+                                  rstd.data(), d.dr.data(), residual.data()});
+  EXPECT_TRUE(same_bits(apart.dx, residual));
 }
 
 // A large common offset must not cost the variance its digits.

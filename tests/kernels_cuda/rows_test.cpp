@@ -59,6 +59,20 @@ TEST_P(CudaKernels, Norms) {
                                             with_delta ? ConstElements(dr.data()) : nullptr, dx.data()});
           side.kernels.norm_backward_weight(side.device, {s.t, s.h, dy.data(), r, m, rstd.data(),
                                                           dweight.data(), layer ? dbias.data() : nullptr});
+          // As a layer has them: y where delta was, dx where what was normalised was.
+          Array<T> y_there(side, delta.read()), dx_there(side, with_delta ? residual.read() : x.read());
+          if (with_delta)
+            side.kernels.norm_forward(
+                side.device,
+                {s.t, s.h, x.data(), y_there.data(), bias.data(), residual.data(), weight.data(),
+                 layer ? ConstElements(shift.data()) : nullptr, 1e-5f, y_there.data(), m, rstd.data()});
+          side.kernels.norm_backward_input(
+              side.device, {s.t, s.h, dy.data(), dx_there.data(), weight.data(), m, rstd.data(),
+                            with_delta ? ConstElements(dr.data()) : nullptr, dx_there.data()});
+          if (with_delta) {
+            EXPECT_EQ(floats(y_there.read()), floats(y.read()));
+          }
+          EXPECT_EQ(floats(dx_there.read()), floats(dx.read()));
           Outputs out{{"y", floats(y.read()), stored<T>},
                       {"rstd", rstd.read(), in_fp32},
                       {"dx", floats(dx.read()), sizeof(T) == 4 ? 2e-5 : stored<T>},
@@ -102,13 +116,13 @@ TEST_P(CudaKernels, Activations) {
       EXPECT_TRUE(same_bits(floats(y_again.read()), floats(y.read())));
       EXPECT_TRUE(same_bits(floats(gy_again.read()), floats(gy.read())));
       // In place: what the gradients are made of gives its memory.
-      Array<T> u_y(side, u.read()), dy_du(side, dy.read()), gu_dgu(side, gu.read()), dy_gy(side, dy.read());
+      Array<T> u_du(side, u.read()), dy_y(side, dy.read()), gu_dgu(side, gu.read()), dy_gy(side, dy.read());
       side.kernels.bias_gelu_backward(
-          side.device, {s.t, s.h, u_y.data(), bias.data(), dy_du.data(), dy_du.data(), u_y.data()});
+          side.device, {s.t, s.h, u_du.data(), bias.data(), dy_y.data(), u_du.data(), dy_y.data()});
       side.kernels.swiglu_backward(side.device,
                                    {s.t, s.h, gu_dgu.data(), dy_gy.data(), gu_dgu.data(), dy_gy.data()});
-      EXPECT_TRUE(same_bits(floats(u_y.read()), floats(y.read())));
-      EXPECT_TRUE(same_bits(floats(dy_du.read()), floats(du.read())));
+      EXPECT_TRUE(same_bits(floats(dy_y.read()), floats(y.read())));
+      EXPECT_TRUE(same_bits(floats(u_du.read()), floats(du.read())));
       EXPECT_TRUE(same_bits(floats(gu_dgu.read()), floats(dgu.read())));
       EXPECT_TRUE(same_bits(floats(dy_gy.read()), floats(gy.read())));
       // Without a bias, where the GPU keeps u with it.

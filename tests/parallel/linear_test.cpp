@@ -276,7 +276,12 @@ TEST(VocabularyHead, LossAndGradientAreThoseOfTheWholeSoftmax) {
         pass.targets = Tensor::of(targets.data(), {t});
         pass.loss = &sum;
         pass.loss_scale = 1.0F / t;
-        layer.loss(pass, Tensor::of(x.data(), {t, h}), Tensor::of(back.data(), {t, h}));
+        if (vocabulary == 5) {
+          layer.loss(pass, Tensor::of(x.data(), {t, h}), Tensor::of(back.data(), {t, h}));
+        } else {
+          back = x;  // the gradient where x is
+          layer.loss(pass, Tensor::of(back.data(), {t, h}), Tensor::of(back.data(), {t, h}));
+        }
         EXPECT_NEAR(sum.value() / loss, 1.0, 1e-6) << vocabulary << " on " << tensor;
         expect_near(back.data(), dx, "dx");
         const ParamStore::Entry& entry = rank.params.entries()[0];

@@ -27,6 +27,7 @@ struct TrainingRecord {
   double evaluation = 0;  // sum of the last batch's token losses after the last step
   Tensors first_gradients, weights, exp_avg, exp_avg_sq;
   size_t planned_peak = 0, measured_peak = 0;  // of the last rank to end
+  size_t scratch = 0;                          // of the same
   // Its device's memory, where that is not the host's: as planned, and the most that was allocated.
   size_t planned_on_device = 0, most_on_device = 0;
   bool operator==(const TrainingRecord& o) const {
@@ -60,9 +61,10 @@ inline void collect(const std::vector<StatePiece>& pieces, StateKind kind, Tenso
   }
 }
 
-/// Trains on the job's grid with ranks as threads, from the seed's initial weights or from `initial`.
+/// Trains on the job's grid with ranks as threads, from the seed's initial weights or from `initial`, with
+/// `kernels` instead of the device's own.
 inline TrainingRecord train(const RunConfig& config, const Batches& batches, const Tensors& initial = {},
-                            int threads = 1) {
+                            int threads = 1, const Kernels* kernels = nullptr) {
   TrainingRecord record;
   std::mutex mutex;
   const ParallelConfig& p = config.parallel;
@@ -72,8 +74,9 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
   run_local_ranks(p.tensor * p.pipeline * p.data, options, [&](Communicator& world, int rank) {
     const Backend backend = make_backend(config.training.device, threads, rank);
     Mesh mesh(grid_of(config), world, mesh_needs(config), backend.memory());
-    const RankPlan plan = plan_rank(config, rank, backend.kernels);
-    Trainer trainer(config, mesh, *backend.device, *backend.kernels, plan.scratch_bytes);
+    const Kernels& used = kernels ? *kernels : *backend.kernels;
+    const RankPlan plan = plan_rank(config, rank, &used);
+    Trainer trainer(config, mesh, *backend.device, used, plan.scratch_bytes);
     trainer.initialise();
     if (!initial.empty())
       for (const StatePiece& piece : pieces_to_load(trainer, true))
@@ -101,6 +104,7 @@ inline TrainingRecord train(const RunConfig& config, const Batches& batches, con
     collect(pieces, StateKind::weight, record.weights);
     collect(pieces, StateKind::exp_avg, record.exp_avg);
     collect(pieces, StateKind::exp_avg_sq, record.exp_avg_sq);
+    record.scratch = plan.scratch_bytes;
     record.planned_peak = plan.peak_bytes;
     record.measured_peak = trainer.peak_bytes();
     if (const auto use = backend.device->memory_use()) {

@@ -1,0 +1,80 @@
+// Of the feed-forward half a piece of the tokens is there at a time, and no bit depends on it.
+
+#include <gtest/gtest.h>
+
+#include "support/sanitizer.h"
+#include "support/small_job.h"
+#include "support/training.h"
+
+namespace triax::test {
+namespace {
+
+/// 1600 tokens in a micro-batch: three pieces in fp32, two in bf16 where that is multiplied in pairs. (In
+/// fp32 two would be summed alike in any order.)
+RunConfig job(Architecture architecture) {
+  RunConfig config = small_job(architecture, 2);
+  config.model.num_hidden_layers = 2;
+  config.model.max_position_embeddings = 800;
+  config.model.intermediate_size = 384;
+  config.training.sequence_length = 800;
+  config.training.micro_batch_size = 2;
+  config.training.global_batch_size = 4;
+  return config;
+}
+
+class PiecesTest : public ::testing::TestWithParam<Architecture> {
+ protected:
+  TrainingRecord expect_same_bits(const RunConfig& config, const std::string& what) {
+    Kernels whole = cpu_kernels();
+    whole.product_depth = nullptr;
+    const Batches batches = random_batches(config, sanitized ? 1 : 2, 43);
+    const TrainingRecord cut = train(config, batches);
+    expect_identical(cut, train(config, batches, {}, 1, &whole), what);
+    EXPECT_EQ(cut.planned_peak, cut.measured_peak) << what;
+    return cut;
+  }
+};
+
+TEST_P(PiecesTest, ChangeNoBit) {
+  const RunConfig one = job(GetParam());
+  const int64_t tokens = one.training.micro_batch_size * one.training.sequence_length;
+  ASSERT_LT(cpu_kernels().product_depth(DType::f32, tokens), tokens);
+  expect_same_bits(one, "one rank");
+  RunConfig other = one;
+  other.training.precision = "bf16";
+  expect_same_bits(other, "bf16");
+  other = one;
+  other.model.hidden_dropout = 0.1;
+  expect_same_bits(other, "dropout");
+  other = one;
+  other.training.recompute = "full";
+  expect_same_bits(other, "full recomputation");
+  other = one;
+  other.parallel.tensor = 2;
+  other.parallel.sequence_parallel = true;
+  expect_same_bits(other, "sequence-parallel");
+  other = one;
+  other.parallel.pipeline = 2;
+  other.parallel.schedule = "zb-h1";
+  expect_same_bits(other, "zb-h1");
+}
+
+// A third of the activation is there, and nothing else as wide: beside it three activations between layers
+// lie in a layer's memory, at other times.
+TEST_P(PiecesTest, NoActivationIsThereAsAWhole) {
+  RunConfig config = job(GetParam());
+  config.training.recompute = "none";
+  const size_t tokens = 1600, width = 384, hidden = 48;
+  const size_t piece = 534 * width * sizeof(float), between = tokens * hidden * sizeof(float);
+  const TrainingRecord record = train(config, random_batches(config, 1, 44));
+  EXPECT_LE(record.scratch, std::max(piece, 3 * between) + 8192);
+  EXPECT_LT(record.scratch, tokens * width * sizeof(float) / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PiecesTest, ::testing::Values(Architecture::gpt2, Architecture::llama),
+                         [](const auto& info) {
+                           return info.param == Architecture::gpt2 ? "gpt2" : "llama";
+                         });
+
+}  // namespace
+}  // namespace triax::test
