@@ -268,11 +268,11 @@ def at_most(case, value, target, note=""):
 
 
 def memory(bench):
-    """Peak beyond weights, their gradients and moments. Ours: the process's highest resident size less those three, so
-    that program, libraries and the gradient of a tied table's look-ups count. PyTorch's: its highest less its size between
-    steps, when it holds its libraries and those three, and with the malloc that gives memory back. To compare like with
-    like its gradients are kept between steps, as they are between micro-batches; the sizes of whole processes have them
-    freed."""
+    """Peak beyond weights, their gradients and moments. Ours: the process's highest resident size less those three and less
+    what is of files (program, libraries), so that stacks, heap and the gradient of a tied table's look-ups count.
+    PyTorch's: its highest less its size between steps, when it holds its libraries and those three, and with the malloc
+    that gives memory back. To compare like with like its gradients are kept between steps, as they are between
+    micro-batches; the sizes of whole processes have them freed. A line has our program counted, too, and not theirs."""
     lines = []
     for name in ("gpt2", "gpt2-bf16", "llama", "small", "small-recomputed"):
         torch = name.removesuffix("-recomputed")
@@ -281,8 +281,8 @@ def memory(bench):
         states = planned["weights"] + planned["optimizer"] + gradients
         with bench.ours("Triax", name) as one:
             one.turn(2)
-            whole = one.memory("VmHWM")
-        ours = whole - states
+            whole, files = one.memory("VmHWM"), one.memory("RssFile")
+        ours = whole - states - files
         precision = JOBS[name]["training"]["precision"]
         theirs = {variant: torch_peaks(bench, variant, torch, ["--keep-gradients"])[0]
                   for variant in TORCH[precision] if "oneDNN" not in variant}
@@ -292,6 +292,8 @@ def memory(bench):
         lines.append(at_most(f"{name}: memory beyond weights, gradients, moments, Triax / PyTorch {least}",
                              ours / theirs[least], 0.6, f"MiB: Triax {ours / 2**20:.0f} (planned "
                              f"{(sum(planned.values()) - states) / 2**20:.0f}), PyTorch {sizes(theirs)}"))
+        lines.append({"case": f"{name}: the same with our program and libraries, without theirs",
+                      "value": f"{(ours + files) / theirs[least]:.2f}", "note": f"{files / 2**20:.0f} MiB of files"})
         _, freed = torch_peaks(bench, least, torch, [])
         lines.append({"case": f"{name}: whole process, Triax / PyTorch {least}, its gradients freed",
                       "value": f"{whole / freed:.2f}", "note": f"{whole / 2**20:.0f} and {freed / 2**20:.0f} MiB"})
