@@ -104,7 +104,7 @@ GridChoice with_best_micro_batch(GridChoice best, const DraftRequest& request) {
     if (t.micro_batch_size > most_sequences_at_once ||
         t.global_batch_size % (t.micro_batch_size * next.config.parallel.data))
       return best;
-    const JobPlan plan = plan_job(next.config);
+    const JobPlan plan = plan_job(next.config, &device);
     next.peak_bytes = bytes_on(plan, device);
     next.cost = step_cost(plan, request.cluster);
     if (static_cast<double>(next.peak_bytes) > device.bytes() ||

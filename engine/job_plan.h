@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cluster.h"
 #include "engine/plan.h"
 
 namespace triax {
@@ -20,6 +21,8 @@ struct JobPlan {
   size_t peak_stage() const;
 };
 
-JobPlan plan_job(const RunConfig& config);
+/// As this host runs it, or `device`, which may be another: the memory of a layer's work depends on it
+/// (Kernels::product_depth).
+JobPlan plan_job(const RunConfig& config, const DeviceModel* device = nullptr);
 
 }  // namespace triax

@@ -67,10 +67,12 @@ size_t RankPlan::device_bytes() const {
   return sum;
 }
 
+Kernels planning_kernels(const RunConfig& config) {
+  return config.training.device == "cuda" ? null_cuda_kernels() : null_kernels(cpu_kernels());
+}
+
 RankPlan plan_rank(const RunConfig& config, int rank, const Kernels* kernels) {
-  const Kernels planned = kernels                            ? null_kernels(*kernels)
-                          : config.training.device == "cuda" ? null_cuda_kernels()
-                                                             : null_kernels(cpu_kernels());
+  const Kernels planned = kernels ? null_kernels(*kernels) : planning_kernels(config);
   NullDevice device;
   Mesh mesh = Mesh::planned(grid_of(config), rank, mesh_needs(config));
   RunConfig usual = config;

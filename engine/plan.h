@@ -54,7 +54,9 @@ struct RankPlan {
   double flops() const;
 };
 
-/// `kernels`: those that the rank is to compute with; null: those of the job's device, which is not asked.
+/// Those that decide what a job's device needs, without asking it.
+Kernels planning_kernels(const RunConfig& config);
+/// `kernels`: those that the rank is to compute with; null: planning_kernels().
 RankPlan plan_rank(const RunConfig& config, int rank, const Kernels* kernels = nullptr);
 
 /// The rows "what: bytes" of a rank, as printed before step 0.

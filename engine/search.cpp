@@ -23,7 +23,8 @@ std::string first_problem(const RunConfig& config) {
 }
 
 bool fits(const RunConfig& job, const DeviceModel& device) {
-  return first_problem(job).empty() && static_cast<double>(bytes_on(plan_job(job), device)) <= device.bytes();
+  return first_problem(job).empty() &&
+         static_cast<double>(bytes_on(plan_job(job, &device), device)) <= device.bytes();
 }
 
 // The last number from `first`, which is good, on that is; bad ones are followed by bad ones.
@@ -70,7 +71,7 @@ GridSearch search_grids(const RunConfig& job, int ranks, const ClusterConfig& cl
       } else if (const std::string problem = first_problem(choice.config); !problem.empty()) {
         refuse(problem);
       } else {
-        const JobPlan plan = plan_job(choice.config);
+        const JobPlan plan = plan_job(choice.config, &device);
         choice.peak_bytes = bytes_on(plan, device);
         choice.cost = step_cost(plan, cluster);
         (static_cast<double>(choice.peak_bytes) <= device.bytes() ? found.fitting : found.too_large)

@@ -199,8 +199,8 @@ struct BiasGeluBackward {
   ConstElements u;
   ConstElements bias;  ///< as in BiasGeluForward
   ConstElements dy;
-  Elements du;   ///< [T, F] writes; may be u
-  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; may be dy; null: nothing
+  Elements du;   ///< [T, F] writes; may be u or dy
+  Elements y{};  ///< [T, F] writes, with BiasGeluForward's bits; may be u or dy, if du is not; null: nothing
 };
 /// z = A op(B) + bias and y = gelu_tanh(z), at the product's end: `product` as for gemm, with y for its C,
 /// both of one type and nothing accumulated.

@@ -111,7 +111,7 @@ void print_fit(const PlanAnswers& answers, const JobPlan& plan) {
         "intermediate {}; {:.2f} GiB\n",
         static_cast<double>(parameter_count(m)) / 1e9, m.num_hidden_layers, m.hidden_size,
         m.num_attention_heads, m.intermediate_size,
-        gib(static_cast<double>(bytes_on(plan_job(c), *answers.device))));
+        gib(static_cast<double>(bytes_on(plan_job(c, &*answers.device), *answers.device))));
   } else if (answers.largest_asked) {
     fmt::print("no model of this family fits\n");
   }
@@ -233,7 +233,7 @@ int plan(const PlanOptions& options) {
   if (!options.device.empty()) answers.device = device_named(options.device);
   if (options.largest && !answers.device)
     fail_usage("--largest asks what fits a device: give --device or --cluster");
-  const JobPlan plan = plan_job(config);
+  const JobPlan plan = plan_job(config, answers.device ? &*answers.device : nullptr);
   if (answers.device) answers.largest_micro_batch = largest_micro_batch(config, *answers.device);
   if (options.largest) answers.largest_model = largest_model(config, *answers.device);
   const SchedulePlan schedule = plan_schedule(config, options.schedule);

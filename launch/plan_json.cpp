@@ -81,12 +81,13 @@ std::string plan_json(const JobPlan& plan, const SchedulePlan& schedule, const P
   if (answers.largest_asked) json["largest_model"] = nullptr;
   if (answers.largest_model) {
     const ModelConfig& m = answers.largest_model->model;
-    json["largest_model"] = {{"parameters", parameter_count(m)},
-                             {"hidden_size", m.hidden_size},
-                             {"num_hidden_layers", m.num_hidden_layers},
-                             {"num_attention_heads", m.num_attention_heads},
-                             {"intermediate_size", m.intermediate_size},
-                             {"needed_bytes", bytes_on(plan_job(*answers.largest_model), *answers.device)}};
+    json["largest_model"] = {
+        {"parameters", parameter_count(m)},
+        {"hidden_size", m.hidden_size},
+        {"num_hidden_layers", m.num_hidden_layers},
+        {"num_attention_heads", m.num_attention_heads},
+        {"intermediate_size", m.intermediate_size},
+        {"needed_bytes", bytes_on(plan_job(*answers.largest_model, &*answers.device), *answers.device)}};
   }
   json["config"] = Json::parse(to_json(c));
   return json.dump(2);

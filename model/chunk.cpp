@@ -36,6 +36,7 @@ void Chunk::plan(const ActivationShape& shape) {
     inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", kept, shape.dtype) : -1);
     modules_[i]->plan(replays(i) ? workspaces_[i] : slot_, replays(i) ? at_once : shape);
   }
+  check(!last_ || inputs_.back() >= 0, "{} ends a model, and has no input", modules_.back()->name());
   // Over its input, which nobody reads any more, unless that is kept in parts.
   if (last_)
     head_gradient_ =

@@ -148,7 +148,8 @@ struct ActivationShape {
 /// One layer of a pipeline stage. Explicit instead of taped: recomputation is forward again into the same
 /// slot, overlap is the order of two lines, and a stage is a list of modules. The caller owns x, y and their
 /// gradients, [T, H] each ([T/t, H] with sequence parallelism), and hands the same x to all three calls. dx
-/// may lie where dy does.
+/// may lie where dy does: what is read of dy comes before what is written of dx. The model's last module has
+/// no y and no dy: its forward leaves its dx in the memory that it gets for y, which may be x's.
 class Module {
  public:
   virtual ~Module() = default;

@@ -1,9 +1,11 @@
 // A model of one's own with Triax's libraries: Triax's embedding and head, and between them layers that Triax
 // does not have. It is trained with Triax's AdamW on one rank and on two and four tensor ranks; the losses
-// must agree.
+// must agree. On one rank the first gradient must be what the loss does along it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -42,6 +44,26 @@ Chunk model() {
   return Chunk(std::move(modules), /*first=*/true, /*last=*/true);
 }
 
+// A step of length e along the gradient g changes the loss by |g| e. Throws where the difference of two
+// losses says otherwise. (Of one rank: others hold parts of g.)
+void check_gradient(ParamStore& params, const std::function<double()>& loss) {
+  float* w = params.weights().f32();
+  const float* g = params.grads().f32();
+  const std::vector<float> before(w, w + params.elements());
+  double squares = 0;
+  for (int64_t i = 0; i < params.elements(); ++i) squares += double{g[i]} * g[i];
+  const double length = std::sqrt(squares), e = 1e-2;
+  const auto loss_at = [&](double way) {
+    for (int64_t i = 0; i < params.elements(); ++i)
+      w[i] = static_cast<float>(before[static_cast<size_t>(i)] + way * g[i] / length);
+    return loss();
+  };
+  const double slope = (loss_at(e) - loss_at(-e)) / (2 * e);
+  std::copy(before.begin(), before.end(), w);
+  check(std::abs(slope / length - 1) < 1e-3, "the gradient's length is {}, the loss's slope along it {}",
+        length, slope);
+}
+
 // The losses of one rank of a tensor group.
 std::vector<double> train(Communicator& world) {
   const Grid grid({{"tp", world.size()}});
@@ -76,9 +98,7 @@ std::vector<double> train(Communicator& world) {
     ids.push_back(static_cast<int32_t>(i * 7 % vocabulary));
     targets.push_back(static_cast<int32_t>((i * 7 + 5) * 11 % vocabulary));
   }
-  std::vector<double> losses;
-  for (int64_t step = 1; step <= steps; ++step) {
-    params.zero_grads();
+  const auto loss_of = [&](bool backward) {
     ExactSum loss;
     Pass pass{.context = context, .slot = {&chunk.slot(), slot[index].raw()}};
     pass.batch = 1;
@@ -87,8 +107,17 @@ std::vector<double> train(Communicator& world) {
     pass.targets = Tensor::of(targets.data(), {sequence});
     pass.loss = &loss;
     pass.loss_scale = 1.0F / sequence;
+    pass.evaluate = !backward;
     chunk.forward(pass, Tensor());
-    chunk.backward_input(pass, Tensor(), Tensor());
+    if (backward) chunk.backward_input(pass, Tensor(), Tensor());
+    return loss;
+  };
+  std::vector<double> losses;
+  for (int64_t step = 1; step <= steps; ++step) {
+    params.zero_grads();
+    const ExactSum loss = loss_of(/*backward=*/true);
+    if (step == 1 && world.size() == 1)
+      check_gradient(params, [&] { return loss_of(/*backward=*/false).value() / sequence; });
     optimizer.sync_gradients();
     UpdateScalars scalars = optimizer.scalars(step, 3e-3);
     const ExactSum no_norm;

@@ -41,6 +41,7 @@ void SquaredRelu::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, 
   const Tensor du = frame.take("gradient of up", u.shape());
   down_.backward_input(pass, a, dy, du);  // of the activation, so far
   for (int64_t i = 0; i < u.numel(); ++i) du.f32()[i] *= 2 * std::max(u.f32()[i], 0.0F);
-  up_.backward_input(pass, x, du, dx);
-  for (int64_t i = 0; i < dx.numel(); ++i) dx.f32()[i] += dy.f32()[i];
+  const Tensor dx_up = frame.take("gradient of up's input", x.shape());  // dx may lie where dy does
+  up_.backward_input(pass, x, du, dx_up);
+  for (int64_t i = 0; i < dx.numel(); ++i) dx.f32()[i] = dy.f32()[i] + dx_up.f32()[i];
 }

@@ -55,7 +55,7 @@ struct GemmPanels {
 
   /// Whether a tile at `c` is streamed: where whole cache lines of a large weight's gradient are overwritten,
   /// in one piece of K. A cache reads each from memory before, and what reads it next, a sum or the norm,
-  /// comes when other operands have taken its place.
+  /// comes when other operands have taken its place, mostly.
   static bool streams(const Gemm& op, const GemmPieces& pieces, const float* c, int64_t ldc) {
     constexpr int64_t line = 64;
     return Isa::streams && std::is_same_v<C, float> && op.transpose_a && op.beta == 0 && !op.bias &&

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/inference.h"
+#include "engine/job_plan.h"
 #include "support/sanitizer.h"
 #include "support/small_job.h"
 #include "support/training.h"
@@ -38,7 +40,8 @@ class PiecesTest : public ::testing::TestWithParam<Architecture> {
 TEST_P(PiecesTest, ChangeNoBit) {
   const RunConfig one = job(GetParam());
   const int64_t tokens = one.training.micro_batch_size * one.training.sequence_length;
-  ASSERT_LT(cpu_kernels().product_depth(DType::f32, tokens), tokens);
+  for (const DType type : {DType::f32, DType::bf16})
+    ASSERT_LT(cpu_kernels().product_depth(type, tokens), tokens);
   expect_same_bits(one, "one rank");
   RunConfig other = one;
   other.training.precision = "bf16";
@@ -69,6 +72,33 @@ TEST_P(PiecesTest, NoActivationIsThereAsAWhole) {
   const TrainingRecord record = train(config, random_batches(config, 1, 44));
   EXPECT_LE(record.scratch, std::max(piece, 3 * between) + 8192);
   EXPECT_LT(record.scratch, tokens * width * sizeof(float) / 2);
+}
+
+TEST_P(PiecesTest, AnEvaluationTakesWhatIsPlanned) {
+  const RunConfig config = job(GetParam());
+  const int64_t sequence = config.training.sequence_length, batch = config.training.micro_batch_size;
+  const InferenceShape shape{batch, sequence, 0};
+  const std::vector<int32_t> ids(static_cast<size_t>(batch * sequence), 1);
+  run_local_ranks(1, {}, [&](Communicator& world, int rank) {
+    const auto device = make_cpu_device(1);
+    Mesh mesh(grid_of(config), world, inference_needs(config));
+    const InferencePlan plan = plan_inference(config, rank, shape);
+    InferenceModel model(config, mesh, *device, cpu_kernels(), shape, plan.scratch_bytes);
+    model.params().initialise(1);
+    ExactSum loss;
+    model.add_loss(ids.data(), ids.data(), batch, sequence, loss);
+    model.finish();
+    EXPECT_EQ(model.scratch_high_water(), plan.scratch_bytes);
+  });
+}
+
+// A GPU takes all tokens at once, wherever it is planned for.
+TEST_P(PiecesTest, AreNotPlannedForAnotherDevice) {
+  const RunConfig config = job(GetParam());
+  const DeviceModel a100 = device_named("a100");
+  const size_t here = plan_job(config).stages.at(0).scratch_bytes;
+  EXPECT_GT(plan_job(config, &a100).stages.at(0).scratch_bytes, here);
+  EXPECT_GE(plan_job(config, &a100).stages.at(0).scratch_bytes, size_t{1600 * 384} * sizeof(float));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PiecesTest, ::testing::Values(Architecture::gpt2, Architecture::llama),

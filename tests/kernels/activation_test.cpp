@@ -95,6 +95,11 @@ TEST_P(Activation, BiasGelu) {
   EXPECT_TRUE(same_bits(Floats(got.y.begin() + row * f, got.y.end()), one.y));
   EXPECT_TRUE(same_bits(Floats(got.du.begin() + row * f, got.du.end()), one.du));
   auto device = make_cpu_device(1);
+  Floats dy_du = dy, u_y = u;
+  cpu_kernels().bias_gelu_backward(*device,
+                                   {t, f, u_y.data(), bias.data(), dy_du.data(), dy_du.data(), u_y.data()});
+  EXPECT_TRUE(same_bits(got.du, dy_du));
+  EXPECT_TRUE(same_bits(got.y, u_y));
   Floats u_du = u, dy_y = dy;
   cpu_kernels().bias_gelu_backward(*device,
                                    {t, f, u_du.data(), bias.data(), dy_y.data(), u_du.data(), dy_y.data()});

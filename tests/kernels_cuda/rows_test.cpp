@@ -123,6 +123,10 @@ TEST_P(CudaKernels, Activations) {
                                    {s.t, s.h, gu_dgu.data(), dy_gy.data(), gu_dgu.data(), dy_gy.data()});
       EXPECT_TRUE(same_bits(floats(dy_y.read()), floats(y.read())));
       EXPECT_TRUE(same_bits(floats(u_du.read()), floats(du.read())));
+      Array<T> dy_du(side, dy.read());
+      side.kernels.bias_gelu_backward(side.device,
+                                      {s.t, s.h, u.data(), bias.data(), dy_du.data(), dy_du.data(), nullptr});
+      EXPECT_TRUE(same_bits(floats(dy_du.read()), floats(du.read())));
       EXPECT_TRUE(same_bits(floats(gu_dgu.read()), floats(dgu.read())));
       EXPECT_TRUE(same_bits(floats(dy_gy.read()), floats(gy.read())));
       // Without a bias, where the GPU keeps u with it.
