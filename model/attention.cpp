@@ -103,21 +103,21 @@ void Attention::forward(Pass& pass, const Tensor& x, const Tensor& y) const {
   out_.forward(pass, core.out, y);
 }
 
-void Attention::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
-                               const Tensor& spare) const {
-  const Tensor qkv = pass.slot[slot_qkv_];
-  Scratch::Frame frame(pass.context.scratch);
+Tensor Attention::backward_core(Pass& pass, const Tensor& dy, const Tensor& dx, const Tensor& spare,
+                                Scratch::Frame& frame) const {
   const Tensor d_qkv = grad_qkv_.get(pass, frame, spare);
-  {
-    Scratch::Frame inner(pass.context.scratch);
-    const Core core = core_again(pass, inner);
-    const Tensor d_out = grad_out_.get(pass, inner, dx);  // dx is written when it has been read
-    out_.backward_input(pass, core.out, dy, d_out);
-    pass.context.kernels.attention_backward(
-        pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, qkv, core.out,
-                              core.lse.f32(), d_out, d_qkv});
-  }
+  Scratch::Frame inner(pass.context.scratch);
+  const Core core = core_again(pass, inner);
+  const Tensor d_out = grad_out_.get(pass, inner, dx);  // dx is written when it has been read
+  out_.backward_input(pass, core.out, dy, d_out);
+  pass.context.kernels.attention_backward(
+      pass.context.device, {pass.batch, pass.sequence, heads_, kv_heads_, head_size_, pass.slot[slot_qkv_],
+                            core.out, core.lse.f32(), d_out, d_qkv});
   rotate(pass, d_qkv, true);
+  return d_qkv;
+}
+
+void Attention::backward_qkv(Pass& pass, const Tensor& x, const Tensor& d_qkv, const Tensor& dx) const {
   qkv_.backward_input(pass, x, d_qkv, dx);
 }
 

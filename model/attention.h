@@ -23,9 +23,12 @@ class Attention {
 
   /// x may lie where y does.
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
-  /// dx apart from dy. `spare`: memory of any size that it may use.
-  void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx,
-                      const Tensor& spare) const;
+  /// The backward down to the gradient of qkv, which has no use for x: in the slot, in `spare`, memory of any
+  /// size that nobody else uses, or in `frame`. `dx` is memory apart from dy.
+  Tensor backward_core(Pass& pass, const Tensor& dy, const Tensor& dx, const Tensor& spare,
+                       Scratch::Frame& frame) const;
+  /// The rest of it. On one tensor rank dx may lie where x does.
+  void backward_qkv(Pass& pass, const Tensor& x, const Tensor& d_qkv, const Tensor& dx) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
   /// Added to y by whoever consumes it; empty for llama.
   Tensor out_bias(const Pass& pass) const { return out_.bias(pass); }

@@ -43,8 +43,11 @@ NormState Block::second_state(const Pass& pass) const {
   return {pass.slot[residual_], pass.slot[mean2_], pass.slot[rstd2_]};
 }
 
-Tensor Block::normed(Pass& pass, const Norm& norm, const NormState& state, Scratch::Frame& frame) const {
-  const Tensor out = frame.take("norm out", state.residual.shape(), state.residual.dtype());
+Tensor Block::normed(Pass& pass, const Norm& norm, const NormState& state, Scratch::Frame& frame,
+                     const Tensor& d_normed) const {
+  if (!pass.weights_now) return Tensor();
+  const Tensor out =
+      tensor_ == 1 ? d_normed : frame.take("norm out", state.residual.shape(), state.residual.dtype());
   norm.forward(pass, state, out);
   return out;
 }
@@ -76,7 +79,7 @@ void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const 
   {
     Scratch::Frame half(scratch);
     const Tensor d_normed2 = grad_normed2_.get(pass, half, d_residual);
-    const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half);
+    const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half, d_normed2);
     mlp_.backward_up(pass, normed2, d_u, d_normed2);
     mlp_norm_.backward_input(pass, second_state(pass), d_normed2, dy, d_residual);
   }
@@ -84,8 +87,9 @@ void Block::backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const 
   {
     Scratch::Frame half(scratch);
     const Tensor d_attention = attention_dropout_.gradient(pass, d_residual, half);
-    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), half);
-    attention_.backward_input(pass, normed1, d_attention, d_normed1, mlp_.spare(pass));
+    const Tensor d_qkv = attention_.backward_core(pass, d_attention, d_normed1, mlp_.spare(pass), half);
+    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), half, d_normed1);
+    attention_.backward_qkv(pass, normed1, d_qkv, d_normed1);
   }
   attention_norm_.backward_input(pass, first_state(pass, x), d_normed1, d_residual, dx);
 }
@@ -94,14 +98,16 @@ void Block::backward_weight(Pass& pass, const Tensor& x) {
   Scratch& scratch = pass.context.scratch;
   {
     Scratch::Frame half(scratch);
-    const Tensor normed2 = normed(pass, mlp_norm_, second_state(pass), half);
+    const Tensor normed2 = half.take("norm out", x.shape(), x.dtype());
+    mlp_norm_.forward(pass, second_state(pass), normed2);
     mlp_.backward_weight(pass, normed2, grad_y_.kept(pass));
   }
   mlp_norm_.backward_weight(pass, second_state(pass), grad_normed2_.kept(pass));
   {
     Scratch::Frame half(scratch);
     const Tensor d_attention = attention_dropout_.gradient(pass, grad_residual_.kept(pass), half);
-    const Tensor normed1 = normed(pass, attention_norm_, first_state(pass, x), half);
+    const Tensor normed1 = half.take("norm out", x.shape(), x.dtype());
+    attention_norm_.forward(pass, first_state(pass, x), normed1);
     attention_.backward_weight(pass, normed1, d_attention);
   }
   attention_norm_.backward_weight(pass, first_state(pass, x), grad_normed1_.kept(pass));

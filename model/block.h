@@ -28,8 +28,10 @@ class Block final : public Module {
  private:
   NormState first_state(const Pass& pass, const Tensor& x) const;
   NormState second_state(const Pass& pass) const;
-  /// The norm of state.residual, in scratch memory.
-  Tensor normed(Pass& pass, const Norm& norm, const NormState& state, Scratch::Frame& frame) const;
+  /// The norm of state.residual once more, for weights' gradients: where the norm's own is to be written,
+  /// `d_normed`, if that comes after them, else in scratch memory. Nothing when they are not due.
+  Tensor normed(Pass& pass, const Norm& norm, const NormState& state, Scratch::Frame& frame,
+                const Tensor& d_normed) const;
 
   std::string name_;
   int tensor_;

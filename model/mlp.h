@@ -26,7 +26,7 @@ class Mlp {
   void forward(Pass& pass, const Tensor& x, const Tensor& y) const;
   /// Down's half of the backward, which has no use for x: the gradient of u, in the slot or in `frame`.
   Tensor backward_down(Pass& pass, const Tensor& dy, Scratch::Frame& frame) const;
-  /// Up's half.
+  /// Up's half. On one tensor rank dx may lie where x does.
   void backward_up(Pass& pass, const Tensor& x, const Tensor& d_u, const Tensor& dx) const;
   void backward_weight(Pass& pass, const Tensor& x, const Tensor& dy) const;
   /// Memory of the slot that nobody reads once backward_up is through; empty when backward_weight will.

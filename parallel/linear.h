@@ -59,7 +59,8 @@ class ColumnLinear {
   void forward(Pass& pass, const Tensor& x, const Tensor& y, bool add_bias = true) const;
   /// z = x W^T + b and a = gelu(z), for kernels that have it in one (Kernels::fuses_gelu).
   void forward_gelu(Pass& pass, const Tensor& x, const Tensor& z, const Tensor& a) const;
-  /// dx = dy W, summed over the tensor group (f), under the GEMM of backward_weight when `pass.weights_now`.
+  /// dx = dy W, summed over the tensor group (f), under the GEMM of backward_weight when `pass.weights_now`
+  /// (else x is not read). On one tensor rank dx may lie where x does.
   void backward_input(Pass& pass, const Tensor& x, const Tensor& dy, const Tensor& dx) const;
   /// dW += dy^T x, db += sum of dy. With sequence parallelism x is gathered a second time, so that it need
   /// not be kept whole.
