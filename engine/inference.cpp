@@ -141,7 +141,8 @@ MeshNeeds inference_needs(const RunConfig& config) {
 InferencePlan plan_inference(const RunConfig& config, int rank, const InferenceShape& shape) {
   NullDevice device;
   Mesh mesh = Mesh::planned(grid_of(config), rank, inference_needs(config));
-  InferenceModel model(config, mesh, device, planning_kernels(config), shape, 0);
+  const Kernels kernels = planning_kernels(config);  // the model refers to it
+  InferenceModel model(config, mesh, device, kernels, shape, 0);
   // Nobody reads or writes what these point to: a planning device copies nothing.
   const std::vector<int32_t> ids(static_cast<size_t>(shape.batch * shape.sequence));
   std::vector<float> logits(static_cast<size_t>(config.model.vocab_size));
