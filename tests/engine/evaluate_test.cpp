@@ -61,7 +61,6 @@ Evaluation evaluation_of(const RunConfig& config, const EvaluateRequest& request
     model.params().initialise(static_cast<uint64_t>(config.seed));
     const Evaluation mine = evaluate(config, model, mesh, request, stop, {});
     for (size_t i = 0; i < plan.memory.size(); ++i) EXPECT_EQ(plan.memory[i].bytes, mine.memory[i].bytes);
-    EXPECT_LE(model.scratch_high_water(), plan.scratch_bytes);
     if (rank == 0) result = mine;
   });
   return result;
