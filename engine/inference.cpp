@@ -149,8 +149,9 @@ InferencePlan plan_inference(const RunConfig& config, int rank, const InferenceS
   ExactSum loss;
   if (shape.positions)
     model.extend({ids.data(), static_cast<size_t>(shape.sequence)}, 0, logits);
-  else
-    model.add_loss(ids.data(), ids.data(), shape.batch, shape.sequence, loss);
+  else  // fewer sequences may be cut into larger pieces (Kernels::product_depth, the head's chunks)
+    for (int64_t batch = 1; batch <= shape.batch; ++batch)
+      model.add_loss(ids.data(), ids.data(), batch, shape.sequence, loss);
   model.finish();
   return {model.scratch_high_water(), model.memory(), model.memory().at(1).bytes};
 }

@@ -69,6 +69,7 @@ struct InferencePlan {
 };
 /// mesh_needs() of a model that is not trained.
 MeshNeeds inference_needs(const RunConfig& config);
+/// For passes of any number of sequences up to shape.batch without a cache, and of shape.sequence tokens.
 InferencePlan plan_inference(const RunConfig& config, int rank, const InferenceShape& shape);
 
 }  // namespace triax

@@ -9,7 +9,7 @@ namespace triax {
 JobPlan plan_job(const RunConfig& config, const DeviceModel* device) {
   JobPlan plan;
   const bool elsewhere = device && !device->is_host() && config.training.device != "cuda";
-  const Kernels* kernels = elsewhere ? &null_kernels() : nullptr;
+  const Kernels gpu = null_cuda_kernels();
   plan.config = config;
   const ParallelConfig& p = config.parallel;
   const TrainingConfig& t = config.training;
@@ -17,7 +17,7 @@ JobPlan plan_job(const RunConfig& config, const DeviceModel* device) {
   const Grid grid = grid_of(config);
   const std::vector<int> first = split_layers(config.model, p.pipeline * p.virtual_stages);
   for (int stage = 0; stage < p.pipeline; ++stage) {
-    plan.stages.push_back(plan_rank(config, grid.with(0, "pp", stage), kernels));
+    plan.stages.push_back(plan_rank(config, grid.with(0, "pp", stage), elsewhere ? &gpu : nullptr));
     auto& layers = plan.layers.emplace_back();
     for (size_t part = static_cast<size_t>(stage); part + 1 < first.size();
          part += static_cast<size_t>(p.pipeline))

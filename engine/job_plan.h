@@ -21,8 +21,8 @@ struct JobPlan {
   size_t peak_stage() const;
 };
 
-/// As this host runs it, or `device`, which may be another: the memory of a layer's work depends on it
-/// (Kernels::product_depth).
+/// As this host runs it, or as GPUs take memory when `device` is not this host: what a layer works in depends
+/// on its kernels (Kernels::product_depth, fuses_gelu, workspace_bytes).
 JobPlan plan_job(const RunConfig& config, const DeviceModel* device = nullptr);
 
 }  // namespace triax

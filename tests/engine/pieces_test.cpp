@@ -73,9 +73,28 @@ TEST_P(PiecesTest, NoActivationIsThereAsAWhole) {
   EXPECT_LT(record.scratch, tokens * width * sizeof(float) / 2);
 }
 
+// Where neither a piece nor the logits are large: a norm's output that is computed again lies where its
+// gradient is to be written, so that there is one activation between layers in a layer's memory, not two.
+TEST(Pieces, ANormsOutputLiesWhereItsGradientWill) {
+  RunConfig config = job(Architecture::llama);
+  config.model.intermediate_size = 96;
+  config.model.vocab_size = 16;
+  config.training.recompute = "none";
+  const size_t tokens = 1600, between = tokens * 48 * sizeof(float);
+  const size_t head = between + (16 + 5) * tokens * sizeof(float);
+  ASSERT_LT(534 * 96 * sizeof(float), head);
+  EXPECT_LE(train(config, random_batches(config, 1, 45)).scratch, head + 8192);
+}
+
+// A file's last pass is smaller than those before it, and cut otherwise: of 800 tokens half are there at a
+// time, of 700 all.
 TEST_P(PiecesTest, AnEvaluationTakesWhatIsPlanned) {
-  const RunConfig config = job(GetParam());
+  RunConfig config = job(GetParam());
+  config.training.sequence_length = 100;
+  config.training.micro_batch_size = 8;
   const int64_t sequence = config.training.sequence_length, batch = config.training.micro_batch_size;
+  ASSERT_LT(cpu_kernels().product_depth(DType::f32, 8 * sequence),
+            cpu_kernels().product_depth(DType::f32, 7 * sequence));
   const InferenceShape shape{batch, sequence, 0};
   const std::vector<int32_t> ids(static_cast<size_t>(batch * sequence), 1);
   run_local_ranks(1, {}, [&](Communicator& world, int rank) {
@@ -85,10 +104,21 @@ TEST_P(PiecesTest, AnEvaluationTakesWhatIsPlanned) {
     InferenceModel model(config, mesh, *device, cpu_kernels(), shape, plan.scratch_bytes);
     model.params().initialise(1);
     ExactSum loss;
-    model.add_loss(ids.data(), ids.data(), batch, sequence, loss);
+    for (int64_t rows = batch; rows > 0; --rows) model.add_loss(ids.data(), ids.data(), rows, sequence, loss);
     model.finish();
     EXPECT_EQ(model.scratch_high_water(), plan.scratch_bytes);
   });
+}
+
+// GPT-2's logits are there for 384 of 768 tokens at a time, and for all of 512.
+TEST(Pieces, ASmallerEvaluationOfALargeVocabularyIsPlannedForToo) {
+  RunConfig config = job(Architecture::gpt2);
+  config.model.vocab_size = 50257;
+  const auto planned = [&](int64_t batch) {
+    return plan_inference(config, 0, {batch, 256, 0}).scratch_bytes;
+  };
+  EXPECT_GE(planned(2), size_t{512 * 50257} * sizeof(float));
+  EXPECT_GE(planned(3), planned(2));
 }
 
 // A GPU takes all tokens at once, wherever it is planned for.
@@ -98,6 +128,18 @@ TEST_P(PiecesTest, AreNotPlannedForAnotherDevice) {
   const size_t here = plan_job(config).stages.at(0).scratch_bytes;
   EXPECT_GT(plan_job(config, &a100).stages.at(0).scratch_bytes, here);
   EXPECT_GE(plan_job(config, &a100).stages.at(0).scratch_bytes, size_t{1600 * 384} * sizeof(float));
+}
+
+// As the GPU's kernels take memory, with their workspace and their fused activation, whatever the job's
+// device.
+TEST_P(PiecesTest, OfANamedGpuArePlannedAsItsKernelsTakeThem) {
+  RunConfig config = job(GetParam());
+  config.training.precision = "bf16";
+  config.model.intermediate_size = 384;
+  const DeviceModel a100 = device_named("a100");
+  const size_t named = plan_job(config, &a100).stages.at(0).scratch_bytes;
+  config.training.device = "cuda";
+  EXPECT_EQ(named, plan_job(config, &a100).stages.at(0).scratch_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PiecesTest, ::testing::Values(Architecture::gpt2, Architecture::llama),
