@@ -8,7 +8,7 @@ namespace triax {
 
 JobPlan plan_job(const RunConfig& config, const DeviceModel* device) {
   JobPlan plan;
-  const bool elsewhere = device && !device->is_host() && config.training.device != "cuda";
+  const bool elsewhere = device && !device->is_host();
   const Kernels gpu = null_cuda_kernels();
   plan.config = config;
   const ParallelConfig& p = config.parallel;
