@@ -4,16 +4,38 @@
 
 namespace triax {
 
+namespace {
+
+size_t aligned(size_t bytes) {
+  return (bytes + Placement::alignment - 1) / Placement::alignment * Placement::alignment;
+}
+
+}  // namespace
+
 int Placement::add(std::string name, Shape shape, DType dtype) {
   const size_t bytes = static_cast<size_t>(shape.numel()) * size_of(dtype);
-  entries_.push_back({std::move(name), shape, dtype, bytes_, bytes});
-  bytes_ += (bytes + alignment - 1) / alignment * alignment;
+  const bool lent = lent_end_ > 0 && lent_at_ + bytes <= lent_end_;
+  size_t& at = lent ? lent_at_ : bytes_;
+  entries_.push_back({std::move(name), shape, dtype, at, bytes, lent});
+  at += aligned(bytes);
   return static_cast<int>(entries_.size()) - 1;
 }
 
-Tensor Placement::at(void* base, int index) const {
+void Placement::lend(size_t begin, size_t end) {
+  lent_at_ = std::max(lent_at_, aligned(begin));
+  lent_end_ = end;
+}
+
+size_t Placement::lent_bytes() const {
+  size_t sum = 0;
+  for (const Entry& e : entries_)
+    if (e.lent) sum += aligned(e.bytes);
+  return sum;
+}
+
+Tensor Placement::at(void* base, int index, void* lent) const {
   const Entry& e = entries_.at(static_cast<size_t>(index));
-  return Tensor(static_cast<char*>(base) + e.offset, e.dtype, e.shape);
+  return Tensor(static_cast<char*>(e.lent ? lent : base) + e.offset, e.dtype, e.shape);
 }
 
 Arena::~Arena() {

@@ -18,21 +18,28 @@ class Placement {
     DType dtype;
     size_t offset;  ///< bytes from the start of the block
     size_t bytes;
+    bool lent = false;  ///< the block is the one that lend() is about
   };
   static constexpr size_t alignment =
       256;  ///< of every tensor, so that vector loads and device copies are aligned
 
   /// Adds a tensor and returns its index.
   int add(std::string name, Shape shape, DType dtype);
+  /// Tensors that are added from now on lie in bytes [begin, end) of a second block, behind those that lie
+  /// there already, as far as they fit; the others, as all before the first call, in the first.
+  void lend(size_t begin, size_t end);
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Bytes of the whole block, a multiple of the alignment.
+  /// Bytes of the whole first block, a multiple of the alignment.
   size_t bytes() const { return bytes_; }
-  /// The tensor `index` in a block that starts at `base`.
-  Tensor at(void* base, int index) const;
+  /// Bytes of the tensors in the second.
+  size_t lent_bytes() const;
+  /// The tensor `index` in a block that starts at `base`, or in the second one, at `lent`.
+  Tensor at(void* base, int index, void* lent = nullptr) const;
 
  private:
   std::vector<Entry> entries_;
   size_t bytes_ = 0;
+  size_t lent_at_ = 0, lent_end_ = 0;  // what is free of the second block
 };
 
 /// Memory that is declared tensor by tensor, then committed in one block (after LLM.Q's lazy allocator). The

@@ -104,7 +104,9 @@ RankPlan plan_rank(const RunConfig& config, int rank, const Kernels* kernels) {
   plan.parameters = trainer.params().elements();
   plan.weights = weights_of(trainer.params());
   plan.in_flight = trainer.stage().slot_count();
-  plan.slot_bytes = trainer.stage().slot_arena().bytes() / static_cast<size_t>(std::max(1, plan.in_flight));
+  plan.lent_bytes = trainer.stage().lent_bytes();
+  plan.slot_bytes = trainer.stage().slot_arena().bytes() / static_cast<size_t>(std::max(1, plan.in_flight)) +
+                    plan.lent_bytes;
   for (const Chunk& chunk : trainer.stage().chunks()) plan.slot_tensors.push_back(slot_of(chunk));
   plan.groups = mesh.planned_groups();
   return plan;

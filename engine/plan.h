@@ -40,6 +40,7 @@ struct RankPlan {
   Ledger bytes_per_window;              ///< besides, once in logging.straggler_window steps
   int in_flight = 0;                    ///< slots: micro-batches whose activations are kept at most
   size_t slot_bytes = 0;                ///< of one of them
+  size_t lent_bytes = 0;  ///< of these, bytes that lie in the memory of gradients that are written later
   /// What a slot holds, for each chunk of this stage; a slot is as large as the largest.
   std::vector<std::vector<PlannedTensors>> slot_tensors;
   std::vector<PlannedWork> work;                   ///< of one training step

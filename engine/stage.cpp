@@ -13,9 +13,12 @@ Stage::Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape&
       evaluation_(program_of(evaluation)),
       slots_("activations", context.device),
       messages_("messages", context.device) {
+  // Later micro-batches would find the gradients of earlier ones there, other chunks those of this one; a
+  // backward in halves takes up its layers twice.
+  lends_ = training.shape.micro_batches == 1 && chunks_.size() == 1 && !shape.split_backward;
   size_t slot_bytes = 0;
   for (Chunk& chunk : chunks_) {
-    chunk.plan(shape_);
+    chunk.plan(shape_, lends_ ? &context.params : nullptr);
     slot_bytes = std::max(slot_bytes, chunk.slot().bytes());
   }
   const int count = std::max(training_.slots.count, evaluation_.slots.count);
@@ -32,6 +35,12 @@ Stage::Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape&
 Stage::Program Stage::program_of(const Schedule& schedule) const {
   const auto stage = static_cast<size_t>(context_->mesh.coordinate("pp"));
   return {schedule.stages.at(stage), assign_slots(schedule).at(stage)};
+}
+
+size_t Stage::lent_bytes() const {
+  size_t most = 0;
+  for (const Chunk& chunk : chunks_) most = std::max(most, chunk.slot().lent_bytes());
+  return most;
 }
 
 void Stage::commit() {
@@ -71,7 +80,8 @@ int Stage::stage_before() const {
 Slot Stage::slot_of(const Action& action) const {
   const int slot = program().slots.slot_of(action.chunk, action.micro_batch);
   return {&chunks_.at(static_cast<size_t>(action.chunk)).slot(),
-          slots_[slot_index_.at(static_cast<size_t>(slot))].raw()};
+          slots_[slot_index_.at(static_cast<size_t>(slot))].raw(),
+          lends_ ? context_->params.grads().raw() : nullptr};
 }
 
 Pass Stage::pass_of(const Action& action) const {

@@ -29,6 +29,8 @@ class Stage final : public StageOperations {
   /// Allocates slots and message buffers.
   void commit();
   const Arena& slot_arena() const { return slots_; }
+  /// Of a micro-batch's activations, bytes that lie in the gradients' memory instead (Chunk::plan).
+  size_t lent_bytes() const;
   const Arena& message_arena() const { return messages_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
   /// Micro-batches (of each chunk, where there are several) whose activations are kept at once at most.
@@ -97,6 +99,7 @@ class Stage final : public StageOperations {
   std::vector<Chunk> chunks_;
   ActivationShape shape_;
   Program training_, evaluation_;
+  bool lends_ = false;  // the gradients their memory, to slots
   Arena slots_, messages_;
   std::vector<int> slot_index_;  // in the arena
   std::vector<int> message_index_;

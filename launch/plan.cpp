@@ -73,6 +73,10 @@ void print_largest(const JobPlan& plan) {
   print_tensors(rank.weights);
   fmt::print("\na slot of stage {}: the activations of one micro-batch, {} bytes, {} at a time\n", s,
              rank.slot_bytes, rank.in_flight);
+  if (rank.lent_bytes)
+    fmt::print(
+        "  {} of these bytes take no memory of their own: they lie where gradients are written later\n",
+        rank.lent_bytes);
   for (size_t chunk = 0; chunk < rank.slot_tensors.size(); ++chunk) {
     if (rank.slot_tensors.size() > 1) fmt::print("  chunk {}\n", chunk);
     print_tensors(rank.slot_tensors[chunk]);

@@ -36,6 +36,7 @@ Json stage_json(const JobPlan& plan, size_t s) {
   stage["peak_bytes"] = rank.peak_bytes;
   stage["weights"] = to_json(rank.weights);
   stage["slot_bytes"] = rank.slot_bytes;
+  stage["slot_bytes_in_gradients"] = rank.lent_bytes;
   stage["slot"] = Json::array();
   for (const auto& chunk : rank.slot_tensors) stage["slot"].push_back(to_json(chunk));
   stage["bytes_per_step"] = Json::object();

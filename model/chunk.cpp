@@ -17,6 +17,7 @@ void Chunk::declare(ParamStore& params) {
 }
 
 void Chunk::done(const Pass& pass, size_t module) const {
+  pass.context.params.settle_grads(first_entry_[module], first_entry_[module + 1]);
   if (pass.gradients_done) (*pass.gradients_done)(first_entry_[module], first_entry_[module + 1]);
 }
 
@@ -24,7 +25,7 @@ bool Chunk::replays(size_t module) const {
   return shape_.recompute == Recompute::full && modules_[module]->replayable();
 }
 
-void Chunk::plan(const ActivationShape& shape) {
+void Chunk::plan(const ActivationShape& shape, const ParamStore* lender) {
   shape_ = shape;
   ActivationShape at_once = shape;  // a layer whose forward and backward follow each other
   at_once.recompute = Recompute::none;
@@ -32,7 +33,12 @@ void Chunk::plan(const ActivationShape& shape) {
   const Shape activation = shape.activation();
   const Shape kept = shape.partition_inputs ? Shape{activation.numel() / shape.tensor} : activation;
   for (size_t i = 0; i < modules_.size(); ++i) {
-    const bool has_input = i > 0 || !first_;
+    const bool has_input = i > 0 || !first_, is_head = last_ && i + 1 == modules_.size();
+    if (lender) {
+      // The head's input becomes the gradient that all modules hand on, which outlives everything else here.
+      const auto [begin, end] = is_head ? std::pair<size_t, size_t>() : lender->lendable(first_entry_[i]);
+      slot_.lend(begin, end);
+    }
     inputs_.push_back(has_input ? slot_.add(modules_[i]->name() + " in", kept, shape.dtype) : -1);
     modules_[i]->plan(replays(i) ? workspaces_[i] : slot_, replays(i) ? at_once : shape);
   }

@@ -19,8 +19,10 @@ class Chunk {
  public:
   Chunk(std::vector<std::unique_ptr<Module>> modules, bool first, bool last);
   void declare(ParamStore& params);
-  /// Lays out the slot.
-  void plan(const ActivationShape& shape);
+  /// Lays out the slot. With `lender`, whose gradients this chunk alone adds to, once in a step: what a
+  /// module keeps lies, as far as there is room, where the gradients of the modules before it will be, which
+  /// nobody writes before its own backward is done.
+  void plan(const ActivationShape& shape, const ParamStore* lender = nullptr);
   const Placement& slot() const { return slot_; }
   bool first() const { return first_; }
   bool last() const { return last_; }
@@ -48,7 +50,7 @@ class Chunk {
   Tensor input_of(Pass& pass, size_t module, Scratch::Frame& frame) const;
   /// `pass` with the memory of a module that replays: of the frame.
   Pass with_workspace(const Pass& pass, size_t module, Scratch::Frame& frame) const;
-  /// Tells pass.gradients_done that a module has added its last gradient.
+  /// A module has added its gradient of this micro-batch; of the last one pass.gradients_done is told.
   void done(const Pass& pass, size_t module) const;
 
   std::vector<std::unique_ptr<Module>> modules_;

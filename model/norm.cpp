@@ -52,7 +52,7 @@ void Norm::backward_input(Pass& pass, const NormState& state, const Tensor& dy, 
 }
 
 void Norm::backward_weight(Pass& pass, const NormState& state, const Tensor& dy) const {
-  const ParamStore& params = pass.context.params;
+  ParamStore& params = pass.context.params;
   NormBackwardWeight op{};
   op.t = dy[0], op.h = hidden_;
   op.dy = dy;

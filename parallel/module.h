@@ -30,7 +30,8 @@ struct Context {
 struct Slot {
   const Placement* placement = nullptr;
   void* base = nullptr;
-  Tensor operator[](int index) const { return placement->at(base, index); }
+  void* lent = nullptr;  ///< Placement's second block, where it has tensors there
+  Tensor operator[](int index) const { return placement->at(base, index, lent); }
   explicit operator bool() const { return placement != nullptr; }
 };
 

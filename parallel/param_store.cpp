@@ -88,7 +88,7 @@ void ParamStore::commit(bool gradients, int64_t step_tokens) {
   if (!gradients) return;
   grads_.declare("all gradients", {elements_}, DType::f32);
   grads_.commit();
-  cleared_ = cleared();
+  find_ends();
   if (apart_ >= 0) {
     const Entry& table = entries_[static_cast<size_t>(groups_[static_cast<size_t>(apart_)].first)];
     by_slot_ = step_tokens < table.memory[0];
@@ -199,10 +199,11 @@ ParamStore::~ParamStore() {
   }
 }
 
-Tensor ParamStore::grad(int group) const {
-  const Group& g = groups_[static_cast<size_t>(group)];
+Tensor ParamStore::grad(int group) {
+  Group& g = groups_[static_cast<size_t>(group)];
   check(g.kind != GradKind::lookups, "{} was declared for look-ups",
         entries_[static_cast<size_t>(g.first)].spec.name);
+  if (g.empty) clear(g, g.offset);
   return Tensor(grads().f32() + g.offset, DType::f32, g.shape);
 }
 
@@ -214,14 +215,17 @@ ParamStore::GradSum ParamStore::grad_sum(int group) {
   Group& g = groups_[static_cast<size_t>(group)];
   check(g.kind == GradKind::products, "{} was not declared for products",
         entries_[static_cast<size_t>(g.first)].spec.name);
-  return {grad(group), std::exchange(g.empty, false) ? 0.0F : 1.0F};
+  const bool first = g.empty;
+  if (first) clear(g, g.offset + g.shape.numel());
+  return {grad(group), first ? 0.0F : 1.0F};
 }
 
-ParamStore::LookupGrad ParamStore::lookup_grad(int group) const {
-  const Group& g = groups_[static_cast<size_t>(group)];
+ParamStore::LookupGrad ParamStore::lookup_grad(int group) {
+  Group& g = groups_[static_cast<size_t>(group)];
   const Entry& table = entries_[static_cast<size_t>(g.first)];
   check(g.kind == GradKind::lookups, "{} was not declared for look-ups", table.spec.name);
   if (group == apart_) return {lookups_[0], by_slot_};
+  if (g.empty) clear(g, g.offset);
   return {primary_grad(table), false};
 }
 
@@ -231,27 +235,44 @@ std::optional<ParamStore::LookupsApart> ParamStore::lookups_apart() const {
   return LookupsApart{&entries_[static_cast<size_t>(g.first)], lookups_[0], by_slot_, slot_ids_};
 }
 
-std::vector<ParamStore::Bucket> ParamStore::cleared() const {
-  std::vector<Bucket> products;
-  for (const Group& g : groups_)
-    if (g.kind == GradKind::products) products.push_back({g.offset, g.offset + g.shape.numel()});
-  std::sort(products.begin(), products.end(),
-            [](const Bucket& a, const Bucket& b) { return a.begin < b.begin; });
-  products.push_back({elements_, elements_});
-  std::vector<Bucket> between;
-  int64_t begin = 0;
-  for (const Bucket& p : products) {
-    if (begin < p.begin) between.push_back({begin, p.begin});
-    begin = p.end;
-  }
-  return between;
+// A group's place reaches up to the next one's.
+void ParamStore::find_ends() {
+  std::vector<Group*> in_order;
+  for (Group& g : groups_)
+    if (!is_apart(g)) in_order.push_back(&g);
+  std::sort(in_order.begin(), in_order.end(),
+            [](const Group* a, const Group* b) { return a->offset < b->offset; });
+  int64_t end = elements_;
+  for (auto g = in_order.rbegin(); g != in_order.rend(); ++g) end = ((*g)->end = end, (*g)->offset);
+}
+
+void ParamStore::clear(Group& group, int64_t from) {
+  group.empty = false;
+  if (from < group.end)
+    device_->fill_zero(grads().f32() + from, static_cast<size_t>(group.end - from) * sizeof(float));
 }
 
 void ParamStore::zero_grads() {
-  for (Group& g : groups_) g.empty = g.kind == GradKind::products;
-  for (const auto& [begin, end] : cleared_)
-    device_->fill_zero(grads().f32() + begin, static_cast<size_t>(end - begin) * sizeof(float));
+  for (Group& g : groups_) g.empty = !is_apart(g);
   if (apart_ >= 0) device_->fill_zero(lookups_[0].raw(), lookups_[0].bytes());
+}
+
+void ParamStore::settle_grads(int first, int end) {
+  for (Group& g : groups_)
+    if (g.empty && g.first >= first && g.first < end) clear(g, g.offset);
+}
+
+std::pair<size_t, size_t> ParamStore::lendable(int entry) const {
+  int64_t end = elements_;
+  if (static_cast<size_t>(entry) < entries_.size()) {
+    const auto& begins = entries_[static_cast<size_t>(entry)];
+    check(begins.primary < 0, "{} is tied to an earlier parameter", begins.spec.name);
+    end = begins.offset;
+  }
+  int64_t begin = 0;
+  for (const Group& g : groups_)
+    if (is_apart(g)) begin = g.offset + g.shape.numel();
+  return {static_cast<size_t>(begin) * sizeof(float), static_cast<size_t>(end) * sizeof(float)};
 }
 
 }  // namespace triax

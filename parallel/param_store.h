@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -16,7 +17,7 @@ namespace triax {
 ///
 /// Parameters declared together lie side by side, so that one GEMM runs over q, k and v (or gate and up)
 /// while each stays a parameter of its own. Between other parameters there may be padding up to 64 bytes;
-/// weights and gradients there stay zero.
+/// weights and complete gradients there are zero.
 ///
 /// A table that is looked up and multiplied with on one rank (a tied embedding) has two gradients there,
 /// which Optimizer::sync_gradients() adds once per step. That of the products lies in the buckets. That of
@@ -26,7 +27,7 @@ class ParamStore {
  public:
   /// How modules add to a gradient.
   enum class GradKind {
-    elements,  ///< to grad(), which zero_grads() clears
+    elements,  ///< to grad(), which is clear when a step first asks for it
     products,  ///< matrix products, into grad_sum(): a step's first one overwrites
     lookups    ///< a row for each token, to lookup_grad()
   };
@@ -70,8 +71,8 @@ class ParamStore {
   /// The group as one tensor [rows of all its parameters, columns] (or [elements] for vectors). Waits for
   /// weights that are on their way.
   Tensor weight(int group) const;
-  /// Its gradient, where modules accumulate.
-  Tensor grad(int group) const;
+  /// Its gradient, where modules accumulate; cleared when it is asked for the first time after zero_grads().
+  Tensor grad(int group);
   /// Where a matrix product is to add to the gradient, and its beta: 0 for the first after zero_grads(),
   /// which leaves it to be overwritten, else 1. The caller must do that product.
   struct GradSum {
@@ -84,7 +85,7 @@ class ParamStore {
     Tensor into;
     bool by_slot;
   };
-  LookupGrad lookup_grad(int group) const;
+  LookupGrad lookup_grad(int group);
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -117,8 +118,15 @@ class ParamStore {
   const Arena& weight_arena() const { return weights_; }
   const Arena& grad_arena() const { return grads_; }
   const Arena& lookup_arena() const { return lookups_; }
-  /// Before the first micro-batch of a step.
+  /// Before the first micro-batch of a step: all gradients are zero for whoever asks for them next. Of the
+  /// buckets' memory nothing is touched yet, so that until then it can hold something else (lendable()).
   void zero_grads();
+  /// The gradients of the entries [first, end) are complete: clears those that nobody has asked for.
+  void settle_grads(int first, int end);
+  /// Bytes [begin, end) of grads() that a step whose modules ask for their gradients from the last declared
+  /// to the first leaves alone until it comes to the entries before `entry`: theirs, without a tied table's,
+  /// to which the head's products come first.
+  std::pair<size_t, size_t> lendable(int entry) const;
 
  private:
   struct Group {
@@ -126,10 +134,14 @@ class ParamStore {
     GradKind kind;
     Shape shape{};
     int64_t offset = 0;  // of the first entry, in the flat buffers
-    bool empty = false;  // the gradient is to be overwritten
+    int64_t end = 0;     // with the padding behind it
+    bool empty = false;  // nobody has asked for the gradient in this step
   };
-  /// Elements of the flat gradients that zero_grads() clears, [begin, end).
-  std::vector<Bucket> cleared() const;
+  bool is_apart(const Group& group) const {
+    return apart_ >= 0 && &group == &groups_[static_cast<size_t>(apart_)];
+  }
+  void find_ends();
+  void clear(Group& group, int64_t from);
   void close_bucket();
   size_t bucket_at(int64_t offset) const;
   void await(size_t bucket) const;
@@ -145,7 +157,6 @@ class ParamStore {
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0, bucket_begin_ = 0;
   Arena weights_, grads_, lookups_;
-  std::vector<Bucket> cleared_;
   int apart_ = -1;  // group of the table whose look-ups have a gradient apart
   bool by_slot_ = false;
   Tensor slot_ids_;

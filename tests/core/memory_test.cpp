@@ -33,6 +33,32 @@ TEST(Placement, TensorsAreAlignedAndDoNotOverlap) {
   EXPECT_EQ(placement.bytes(), 256u + 512u + 256u);
 }
 
+TEST(Placement, FillsWhatIsLentAndThenItsOwnBlock) {
+  Placement placement;
+  placement.add("own", {64}, DType::f32);
+  placement.lend(100, 256 + 512);
+  placement.add("too large", {129}, DType::f32);
+  placement.add("first", {64}, DType::f32);
+  placement.add("fits", {1}, DType::f32);
+  placement.add("no room", {65}, DType::f32);
+  placement.lend(0, 2048);
+  placement.add("behind", {65}, DType::f32);
+  placement.lend(0, 0);
+  placement.add("nothing is lent", {1}, DType::f32);
+  const auto& e = placement.entries();
+  const bool lent[] = {false, false, true, true, false, true, false};
+  const size_t offset[] = {0, 256, 256, 512, 1024, 768, 1536};
+  for (size_t i = 0; i < e.size(); ++i) {
+    EXPECT_EQ(e[i].lent, lent[i]) << e[i].name;
+    EXPECT_EQ(e[i].offset, offset[i]) << e[i].name;
+  }
+  EXPECT_EQ(placement.bytes(), 1536U + 256);
+  EXPECT_EQ(placement.lent_bytes(), 256U + 256 + 512);
+  char own[4096], other[4096];
+  EXPECT_EQ(placement.at(own, 0, other).raw(), own);
+  EXPECT_EQ(placement.at(own, 5, other).raw(), other + 768);
+}
+
 TEST(Arena, GivesZeroedTensorsOfTheDeclaredShapes) {
   const auto device = make_cpu_device(1);
   Arena arena("weights", *device);

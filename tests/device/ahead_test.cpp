@@ -361,7 +361,7 @@ TEST_F(EmulatedGraph, WhereACaptureFailsStepsAreEnqueued) {
   const Course usual = run(job("off"), batches, true);
   // In the step that would be captured, by the thread of the only rank.
   const Prepare breaks = [&](Trainer&, int64_t step) {
-    if (step == 3) break_capture(40);
+    if (step == 3) break_capture(45);
   };
   const Course broken = run(config, batches, true, breaks);
   expect_same(broken, usual, "after a capture that failed");

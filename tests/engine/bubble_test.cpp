@@ -62,6 +62,7 @@ Timeline run(const ScheduleShape& shape, const std::vector<ActionTimes>& parts) 
       std::vector<std::unique_ptr<Module>> modules;
       modules.push_back(std::make_unique<Sleeper>(parts.at(static_cast<size_t>(part))));
       chunks.emplace_back(std::move(modules), part == 0, part == last);
+      chunks.back().declare(params);
     }
     ActivationShape activation;
     activation.batch = 1, activation.sequence = 4, activation.hidden = 8;

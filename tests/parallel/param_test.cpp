@@ -106,12 +106,12 @@ struct TiedTable {
   std::unique_ptr<Device> device = make_cpu_device(1);
   Grid grid{{{"tp", 1}}};
   ParamStore params{grid, 0, *device};
-  int lookups, products;
+  int lookups, between, products;
 
   TiedTable() {
     ParamSpec table{"table", {6, 4}, {{0, "tp", 0}}, normal(1), true};
     lookups = params.declare({table}, ParamStore::GradKind::lookups);
-    params.declare({{"between", {3}, {}, {}}});
+    between = params.declare({{"between", {3}, {}, {}}});
     table.tied = true;
     products = params.declare({table}, ParamStore::GradKind::products);
   }
@@ -144,8 +144,9 @@ TEST(ParamStore, TiedTableKeepsRoomForLookedUpRowsAlone) {
   EXPECT_EQ(grad.shape(), (Shape{5, 4}));
 }
 
-// What the first product of a step overwrites is left as it is, all else is cleared, wherever they lie.
-TEST(ParamStore, ZeroGradsLeavesWhatProductsOverwrite) {
+// Whoever asks first for a gradient in a step finds it clear, but for what a product overwrites; until then
+// its memory is left alone, padding and all.
+TEST(ParamStore, GradientsAreClearedWhenTheyAreAskedFor) {
   TiedTable tied;
   ParamStore& params = tied.params;
   params.commit(true, 5);
@@ -153,10 +154,20 @@ TEST(ParamStore, ZeroGradsLeavesWhatProductsOverwrite) {
     std::fill_n(params.grads().f32(), params.elements(), 7.0F);
     std::fill_n(params.lookup_grad(tied.lookups).into.f32(), 20, 7.0F);
     params.zero_grads();
+    const auto expect_cleared_from = [&](int64_t first) {
+      for (int64_t i = 0; i < params.elements(); ++i)
+        EXPECT_EQ(params.grads().f32()[i], i < first ? 7 : 0) << i;
+    };
+    expect_cleared_from(params.elements());
     for (const float g : std::span(params.lookup_grad(tied.lookups).into.f32(), 20)) EXPECT_EQ(g, 0);
-    for (int64_t i = 0; i < params.elements(); ++i) EXPECT_EQ(params.grads().f32()[i], i < 24 ? 7 : 0) << i;
+    expect_cleared_from(params.elements());
+    params.grad(tied.between).f32()[0] = 7;
+    EXPECT_EQ(params.grad(tied.between).f32()[0], 7) << "cleared once more";
+    params.grad(tied.between).f32()[0] = 0;
+    expect_cleared_from(32);
     EXPECT_EQ(params.grad_sum(tied.products).beta, 0);
     EXPECT_EQ(params.grad_sum(tied.products).beta, 1);
+    expect_cleared_from(24);
   }
 }
 
