@@ -127,19 +127,18 @@ def main():
             bench.prepare(row)
             continue
         begin = time.time()
-        bench.programs = {}
+        bench.programs = {"Triax": program(arguments.triax)}
         try:
             lines = ROWS[row](bench)
         except Stopped as stopped:
-            raise SystemExit(f"compare: {row}: {stopped}") from None
+            raise SystemExit(f"compare: {stopped}") from None
         command, name = f"bench/compare.py {row} --rounds {arguments.rounds}", row
         if row == "llmc" and arguments.llmc:
             command += " --llmc FOLDER"
         elif row == "llmc":
             name = ELSEWHERE
         record = {"row": row, "date": time.strftime("%Y-%m-%d"), "machine": machine(), "command": command,
-                  "programs": {"Triax": program(arguments.triax)} | bench.programs, "seconds": round(time.time() - begin),
-                  "lines": lines}
+                  "programs": bench.programs, "seconds": round(time.time() - begin), "lines": lines}
         (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(table([record]), flush=True)
 

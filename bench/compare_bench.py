@@ -17,7 +17,7 @@ WITHIN = 1.15  # of the best variant's time: which of two is quicker is for the 
 
 
 class Bench:
-    """`programs`: what took part beside Triax in the row at hand, and its version."""
+    """`programs`: what took part in the row at hand, and its version."""
 
     def __init__(self, triax, folder, count, hold=False, variants=None, llmc=None):
         """`llmc`: a checkout of llm.c, if there is one."""
@@ -148,7 +148,7 @@ class Bench:
                 said = f"{statistics.median(times[variant]):.3f} s a step"
             except Stopped as stopped:
                 if is_public(variant):
-                    raise SystemExit(f"compare: {row}: PyTorch {variant}: {stopped}\nIts log is {stopped.log}. What "
+                    raise SystemExit(f"compare: {row}: {stopped}\nIts log is {stopped.log}. What "
                                      "compiles needs a C++ compiler and Python.h: scripts/setup --bench") from None
                 times[variant] = said = NOT_AVAILABLE
             print(f"{row}: PyTorch {variant}: {said}", flush=True)

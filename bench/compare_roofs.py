@@ -40,8 +40,8 @@ def against_roofs(name, plan, seconds, rates):
     floor, lowest = (floor_seconds(name, plan, rate, roofs.bytes) for rate in (roofs.held, roofs.single))
     shares = Numbers([floor / step for step in seconds])
     if shares.values[-1] > 1:
-        raise Stopped(f"{name}: a step took {shares.values[-1]:.2f} of its floor: something else ran whenever the machine's "
-                      "rates were measured; run the row again")
+        raise Stopped(f"{name}: the floor is {shares.values[-1]:.2f} times a step: something else ran whenever the "
+                      "machine's rates were measured; run the row again")
     speeds = [plan["flops_per_token"] * plan["tokens_per_step"] / step for step in seconds]
     single = "at the highest rate of any single product {:.2f}".format
     return [
