@@ -59,11 +59,13 @@ def source_of(triax):
     if not home:
         return "of an unknown commit"
     git = lambda *words: subprocess.run(["git", "-C", home[1], *words], capture_output=True, text=True).stdout  # noqa: E731
-    files = git("ls-files", "*.cpp", "*.h", ":!tests").split()
+    sources = ("--", "*.cpp", "*.h", ":!tests")
+    files = git("ls-files", *sources).split()
     built = max(path.stat().st_mtime for path in [triax, *triax.parent.glob("lib/*.so")])
     if not files or any(not (source := Path(home[1], name)).exists() or source.stat().st_mtime > built for name in files):
         return "older than its sources"
-    return "commit " + git("describe", "--always", "--dirty", "--exclude=*").strip()
+    changed = ", with changes" if git("diff", "--name-only", "HEAD", *sources) else ""
+    return "commit " + git("rev-parse", "--short", "HEAD").strip() + changed
 
 
 def tables_of(page):
