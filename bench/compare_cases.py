@@ -57,16 +57,24 @@ TORCH = {
     "fp32": {
         "eager": [],
         "compiled": ["--compiled"],
+        "compiled, max-autotune": ["--compiled", "--mode", "max-autotune"],
         "eager, oneDNN's products": ["--products", "onednn"],
         "compiled, oneDNN's products": ["--compiled", "--products", "onednn"],
     },
     "bf16": {
         "autocast, eager": ["--precision", "autocast"],
         "autocast, compiled": ["--precision", "autocast", "--compiled"],
+        "autocast, compiled, max-autotune": ["--precision", "autocast", "--compiled", "--mode", "max-autotune"],
         "bf16 weights, eager": ["--precision", "bf16"],
         "bf16 weights, compiled": ["--precision", "bf16", "--compiled"],
     },
 }
+
+
+def is_public(variant):
+    """Whether it is a way that PyTorch offers its users."""
+    return "oneDNN" not in variant
+
 
 # What PyTorch gains by and does not do by itself: memory that is kept instead of mapped anew for each large tensor
 # (page faults), huge pages, threads that stay on their cores.

@@ -14,7 +14,11 @@ import time
 
 
 class Stopped(Exception):
-    """A program that takes part has ended or said something else than an answer."""
+    """A program that takes part has ended or said something else than an answer; `log`: what it wrote, if it is one."""
+
+    def __init__(self, what, log=None):
+        super().__init__(what)
+        self.log = log
 
 
 def descendants(process):
@@ -38,7 +42,8 @@ class Contestant:
 
     def __init__(self, name, command, environment=None):
         self.name, self.losses = name, []
-        self.log = os.path.join(os.environ.get("COMPARE_LOGS", "."), "".join(c if c.isalnum() else "-" for c in name) + ".log")
+        file = "".join(c if c.isalnum() else "-" for c in name) + ".log"
+        self.log = os.path.join(os.environ.get("COMPARE_LOGS", "."), file)
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                                             env=os.environ | (environment or {}))
@@ -53,7 +58,7 @@ class Contestant:
             if line.startswith("{"):
                 return json.loads(line)
         with open(self.log) as log:
-            raise Stopped(f"{self.name}: ended without an answer:\n" + "".join(log.readlines()[-12:]))
+            raise Stopped(f"{self.name}: ended without an answer:\n" + "".join(log.readlines()[-12:]), self.log)
 
     def _signal(self, which):
         for process in descendants(self.process.pid):
@@ -118,11 +123,13 @@ class Numbers:
 
 
 def rounds(contestants, steps, count, between=lambda: None):
-    """`count` rounds in which each contestant has a turn of `steps` steps: {name: [median seconds of each round]}."""
+    """`count` rounds in which each contestant has a turn of `steps` steps: {name: [median seconds of each round]}. Each
+    round begins with another one, so that none always follows the same program, or the measurement `between` rounds."""
     seconds = {one.name: [] for one in contestants}
-    for _ in range(count):
+    for round_ in range(count):
         between()
-        for one in contestants:
+        first = round_ % len(contestants)
+        for one in contestants[first:] + contestants[:first]:
             seconds[one.name].append(statistics.median(one.turn(steps)))
     return seconds
 

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "bench/gemm_rate.h"
+#include "bench/memory_rate.h"
 #include "bench/stopwatch.h"
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/kernels.h"
+#include "parallel/vocabulary.h"
 
 namespace triax {
 
@@ -16,18 +18,32 @@ namespace {
 
 // GPT-2 124M, B 4, S 256.
 constexpr int64_t B = 4, S = 256, T = B * S, H = 768, F = 3072, A = 12, D = 64, V = 50257;
-constexpr int64_t kHeadTokens = 256;       // rows of one chunk of the logits
 constexpr int64_t kParameters = 16 << 20;  // elements of one optimizer call
 constexpr double kSeconds = 0.2;           // for each line
+
+/// Rows of one chunk of the logits, as the program's head cuts them.
+int64_t tokens_of_head(Device& device) {
+  const Grid one_rank({});
+  ParamStore params(one_rank, 0, device);
+  VocabularyHead head("head", V, H, false, 0.02f);
+  head.declare(params);
+  return head.chunk_tokens(T);
+}
+
+/// FLOP/s of matrix products, bytes/s of memory.
+struct Machine {
+  double gemm_f32, gemm_bf16, bytes;
+};
 
 /// Two pools of random values: operands are taken from the first, results go to the second.
 class Table {
  public:
-  Table(std::ostream& out, Device& device, double gemm_rate, double bandwidth)
+  Table(std::ostream& out, Device& device, const Machine& machine)
       : out_(out),
         device_(device),
-        gemm_rate_(gemm_rate),
-        bandwidth_(bandwidth),
+        machine_(machine),
+        gemm_rate_(machine.gemm_f32),
+        head_(tokens_of_head(device)),
         x_(device, kPool),
         y_(device, kPool),
         small_(device, 4 * kParameters) {
@@ -56,7 +72,7 @@ class Table {
   void bytes(const std::string& what, double floats, double seconds) {
     const double count = floats * sizeof(float);
     out_ << fmt::format("  {:<42} {:>9.3f} ms {:>8.1f} GB/s    {:>5.0f} %\n", what, seconds * 1e3,
-                        count / seconds * 1e-9, 100 * count / seconds / bandwidth_);
+                        count / seconds * 1e-9, 100 * count / seconds / machine_.bytes);
   }
   void gemm(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta,
             const float* bias = nullptr) {
@@ -64,13 +80,13 @@ class Table {
     flops(fmt::format("{} {}{} {} x {} x {}", what, ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k),
           2.0 * static_cast<double>(m * n * k), time(kernels_.gemm, op));
   }
-  /// The same in bf16 (a gradient of weights is accumulated in fp32): by vdpbf16ps where the processor has
-  /// it, and by conversion to fp32 while packing.
-  void bf16_gemm(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta) {
-    Gemm op = product(ta, tb, m, n, k, beta, nullptr);
+  /// The same in bf16 (a gradient of weights, the product with A transposed, is fp32): by vdpbf16ps where the
+  /// processor has it, and by conversion to fp32 while packing.
+  void bf16_gemm(const char* what, bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
+    Gemm op = product(ta, tb, m, n, k, 0, nullptr);
     op.a = reinterpret_cast<const bf16*>(x_.data());
     op.b = reinterpret_cast<const bf16*>(x_.data()) + m * k;
-    if (beta == 0) op.c = reinterpret_cast<bf16*>(y_.data());
+    if (!ta) op.c = reinterpret_cast<bf16*>(y_.data());
     const std::string name =
         fmt::format("{} {}{} {} x {} x {}", what, ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k);
     const double count = 2.0 * static_cast<double>(m * n * k);
@@ -99,12 +115,15 @@ class Table {
   std::ostream& out_;
   Device& device_;
   const Kernels& kernels_ = cpu_kernels();
-  double gemm_rate_, bandwidth_;
+  const Machine machine_;
+  double gemm_rate_;  ///< of the type of products at hand
+  const int64_t head_;
   DeviceBlock x_, y_, small_;
   std::vector<int32_t> ids_;
 };
 
 void Table::gemms() {
+  // Gradients of weights overwrite, as the first products of a step do; the head's later chunks add.
   out_ << "matrix products, share of the machine's rate\n";
   struct Layer {
     const char* name;
@@ -114,33 +133,34 @@ void Table::gemms() {
        {Layer{"qkv", 3 * H, H}, {"attention out", H, H}, {"mlp up", F, H}, {"mlp down", H, F}}) {
     gemm(l.name, false, true, T, l.out, l.in, 0, small_.data());
     gemm("  dX", false, false, T, l.in, l.out, 0);
-    gemm("  dW", true, false, l.out, l.in, T, 1);
+    gemm("  dW", true, false, l.out, l.in, T, 0);
   }
-  gemm("logits", false, true, kHeadTokens, V, H, 0);
-  gemm("  dX", false, false, kHeadTokens, H, V, 0);
-  gemm("  dW", true, false, V, H, kHeadTokens, 1);
+  gemm("logits", false, true, head_, V, H, 0);
+  gemm("  dX", false, false, head_, H, V, 0);
+  gemm("  dW", true, false, V, H, head_, 0);
+  gemm("  dW, added", true, false, V, H, head_, 1);
   gemm("small", false, true, 256, 128, 128, 0);
   gemm("small", false, true, 256, 512, 128, 0);
   gemm("  dX", false, false, 256, 128, 512, 0);
-  gemm("  dW", true, false, 512, 128, 256, 1);
+  gemm("  dW", true, false, 512, 128, 256, 0);
 }
 
 void Table::bf16_gemms() {
-  out_ << "matrix products in bf16, share of the machine's fp32 rate\n";
-  gemm("mlp up", false, true, T, F, H, 0);
+  out_ << "matrix products in bf16, share of the machine's bf16 rate\n";
+  gemm_rate_ = machine_.gemm_bf16;
   for (int64_t i = 0; i < 2 * kPool; ++i)  // any normal numbers will do
     reinterpret_cast<bf16*>(x_.data())[i] = round_bf16(1.0f + static_cast<float>(i % 127) / 128);
-  bf16_gemm("mlp up", false, true, T, F, H, 0);
-  bf16_gemm("  dX", false, false, T, H, F, 0);
-  bf16_gemm("  dW", true, false, F, H, T, 1);
-  bf16_gemm("logits", false, true, kHeadTokens, V, H, 0);
-  bf16_gemm("small", false, true, 256, 512, 128, 0);
-  bf16_gemm("  dX", false, false, 256, 128, 512, 0);
-  bf16_gemm("  dW", true, false, 512, 128, 256, 1);
+  bf16_gemm("mlp up", false, true, T, F, H);
+  bf16_gemm("  dX", false, false, T, H, F);
+  bf16_gemm("  dW", true, false, F, H, T);
+  bf16_gemm("logits", false, true, head_, V, H);
+  bf16_gemm("small", false, true, 256, 512, 128);
+  bf16_gemm("  dX", false, false, 256, 128, 512);
+  bf16_gemm("  dW", true, false, 512, 128, 256);
 }
 
 void Table::rows() {
-  out_ << "rows, share of the stream triad (above 100 %: it stays in a cache)\n";
+  out_ << "rows, share of the memory's rate (above 100 %: it stays in a cache)\n";
   float *x = x_.data(), *y = y_.data(), *p = small_.data(), *stat = p + 3 * F;
   constexpr double th = static_cast<double>(T * H), tf = static_cast<double>(T * F);
   const float eps = 1e-5f;
@@ -183,20 +203,19 @@ void Table::attention() {
 }
 
 void Table::head() {
-  out_ << "cross-entropy on a chunk of the logits, share of the stream triad\n";
-  constexpr double logits = static_cast<double>(kHeadTokens * V);
+  out_ << "cross-entropy on a chunk of the logits, share of the memory's rate\n";
+  const double logits = static_cast<double>(head_ * V);
   float *x = x_.data(), *stat = small_.data();
   float *sum = stat + T, *target = stat + 2 * T;
-  bytes("maximum", logits, time(kernels_.cross_entropy_max, {kHeadTokens, V, V, x, stat}));
+  bytes("maximum", logits, time(kernels_.cross_entropy_max, {head_, V, V, x, stat}));
   bytes("sum of exponentials", logits,
-        time(kernels_.cross_entropy_sum, {kHeadTokens, V, V, 0, x, stat, ids_.data(), sum, target}));
+        time(kernels_.cross_entropy_sum, {head_, V, V, 0, x, stat, ids_.data(), sum, target}));
   bytes("gradient", 2 * logits,
-        time(kernels_.cross_entropy_backward,
-             {kHeadTokens, V, V, 0, x, stat, sum, ids_.data(), 1.0f, y_.data()}));
+        time(kernels_.cross_entropy_backward, {head_, V, V, 0, x, stat, sum, ids_.data(), 1.0f, y_.data()}));
 }
 
 void Table::parameters() {
-  out_ << "parameters, share of the stream triad\n";
+  out_ << "parameters, share of the memory's rate\n";
   constexpr double n = static_cast<double>(kParameters);
   float *x = x_.data(), *y = y_.data(), *v = small_.data();
   for (int64_t i = 0; i < kParameters; ++i) v[i] = 1e-4f;  // second moments are not negative
@@ -223,11 +242,16 @@ void Table::parameters() {
 
 void bench_kernels(std::ostream& out, int threads) {
   auto device = make_cpu_device(threads);
-  const double gemm_rate = measured_gemm_rate(*device, 2.0);
-  const double bandwidth = measured_triad_bandwidth(*device, 1.0);
-  out << fmt::format("{} thread{}: large matrix products {:.0f} GFLOP/s, stream triad {:.1f} GB/s\n", threads,
-                     threads == 1 ? "" : "s", gemm_rate * 1e-9, bandwidth * 1e-9);
-  Table table(out, *device, gemm_rate, bandwidth);
+  const MemoryRates memory = measured_memory_rates(*device, 1.0);
+  const Machine machine{measured_gemm_rate(*device, 2.0), measured_gemm_rate(*device, 2.0, DType::bf16),
+                        memory.fastest()};
+  out << fmt::format(
+      "{} thread{}: large matrix products {:.0f} GFLOP/s, in bf16 {:.0f}; memory {:.1f} GB/s (triad {:.1f}, "
+      "past "
+      "the caches {:.1f}, updates {:.1f})\n",
+      threads, threads == 1 ? "" : "s", machine.gemm_f32 * 1e-9, machine.gemm_bf16 * 1e-9,
+      memory.fastest() * 1e-9, memory.triad * 1e-9, memory.streamed * 1e-9, memory.update * 1e-9);
+  Table table(out, *device, machine);
   table.gemms();
   table.rows();
   table.attention();

@@ -1,4 +1,5 @@
 """llm.c's CPU trainer as bench/compare.py has it take part: its program, made of the user's checkout, and its weights."""
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -9,13 +10,28 @@ FLAGS = "-Ofast -Wno-unused-result -Wno-ignored-pragmas -Wno-unknown-attributes 
 MAGIC, VERSION = 20240326, 3
 
 
+def _compiler():
+    return os.environ.get("CC", "cc")
+
+
 def build_llmc(checkout, program):
     """Compiles bench/llmc_turns.c against `checkout`, with CC or cc, as make would."""
-    if not (Path(checkout) / "train_gpt2.c").exists():
-        raise SystemExit(f"compare: {checkout} is no checkout of llm.c: it has no train_gpt2.c")
-    command = [os.environ.get("CC", "cc"), *FLAGS, "-I", checkout, HERE / "llmc_turns.c", "-lm", "-o", program]
-    subprocess.run(command, check=True)
+    subprocess.run([_compiler(), *FLAGS, "-I", checkout, HERE / "llmc_turns.c", "-lm", "-o", program], check=True)
     return program
+
+
+def llmc_compiler():
+    """The first line of what the compiler says of itself."""
+    return subprocess.run([_compiler(), "--version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
+
+
+def llmc_commit(checkout):
+    """That of the checkout; of a plain copy the hash of train_gpt2.c."""
+    checkout = Path(checkout).resolve()
+    git = lambda *words: subprocess.run(["git", "-C", checkout, *words], capture_output=True, text=True).stdout  # noqa: E731
+    if git("rev-parse", "--show-toplevel").strip() == str(checkout):  # and not a repository around it
+        return "commit " + git("describe", "--always", "--dirty", "--exclude=*").strip()
+    return "train_gpt2.c of sha256 " + hashlib.sha256((checkout / "train_gpt2.c").read_bytes()).hexdigest()[:12]
 
 
 def _tensors(layers):

@@ -15,6 +15,7 @@
 
 #include "bench/device_rate.h"
 #include "bench/gemm_rate.h"
+#include "bench/memory_rate.h"
 #include "bench/profile.h"
 #include "bench/ranks.h"
 #include "bench/step_report.h"
@@ -219,15 +220,15 @@ StepReport report_of(const RunConfig& config, std::vector<double> seconds, doubl
   return report;
 }
 
-// The GEMM rate of the job's ranks on this host, or of its GPU in the job's precision, measured by one rank
+// The GEMM rate of the job's ranks on this host, or of its GPU, in the job's precision; measured by one rank
 // while the others sleep.
 double gemm_rate_of(const RunConfig& config, Communicator& world, int threads) {
+  const DType dtype = config.training.precision == "bf16" ? DType::bf16 : DType::f32;
   double rate = 0;
   if (world.rank() == 0 && on_gpu(config))
-    rate = measured_product_rate(make_backend(config.training.device, threads, 0),
-                                 config.training.precision == "bf16" ? DType::bf16 : DType::f32, 1.0);
+    rate = measured_product_rate(make_backend(config.training.device, threads, 0), dtype, 1.0);
   else if (world.rank() == 0)
-    rate = measured_gemm_rate(*make_cpu_device(threads), 1.0);
+    rate = measured_gemm_rate(*make_cpu_device(threads), 1.0, dtype);
   world.barrier();
   return rate;
 }
@@ -269,8 +270,8 @@ void bench_step(std::istream& in, std::ostream& out, const RunConfig& config, co
       print(out, report);
     if (!options.profile) return;
     // A rank with its threads has the roofs of its part of the machine.
-    const double bandwidth = measured_triad_bandwidth(*make_cpu_device(threads), 1.0);
-    fmt::print(out, "triad         {:.1f}  GB/s on {} threads\n", bandwidth / 1e9, threads);
+    const double bandwidth = measured_memory_rates(*make_cpu_device(threads), 1.0).fastest();
+    fmt::print(out, "memory        {:.1f}  GB/s on {} threads\n", bandwidth / 1e9, threads);
     print_profile(out, steps.lines(), options.steps,
                   std::accumulate(timed.seconds.begin(), timed.seconds.end(), 0.0),
                   {std::max(before, after) / ranks, bandwidth / ranks});

@@ -25,8 +25,9 @@ RunConfig gpt2_124m_job();
 /// threads of this process, or the processes that a launcher started, of which rank 0 writes.
 ///
 /// As it is: options.steps steps (after one that is not counted), then tokens/s, model GFLOP/s, and what
-/// share of the machine's GEMM rate (measured before and after, in the same run) that is. On a GPU also its
-/// memory beside the plan, and with several ranks what their communication takes on its clock (StepReport).
+/// share of the machine's GEMM rate (in the job's precision, measured before and after, in the same run) that
+/// is. On a GPU also its memory beside the plan, and with several ranks what their communication takes on its
+/// clock (StepReport).
 ///
 /// With options.turns, for whoever lets several programs take turns (bench/compare): writes a line
 /// {"ready": true, "threads": those of a rank}, then reads a number of steps from each line of `in`, trains
