@@ -8,8 +8,8 @@
 
 namespace triax {
 
-/// A list of named tensors placed one behind the other: the layout of an arena or of an activation slot,
-/// without memory.
+/// A list of named tensors placed one behind the other, some in a second block that is lent: the layout of an
+/// arena or of an activation slot, without memory.
 class Placement {
  public:
   struct Entry {

@@ -47,6 +47,12 @@ RunConfig shrink(const RunConfig& job) {
   // As many rows left over as the job's vocabulary leaves: the last ranks hold padding exactly where they do
   // in the job.
   out.model.vocab_size = std::min(m.vocab_size, 16 * tensor + m.vocab_size % tensor);
+  // A bucket is as large beside the vocabulary's table: what lies in one bucket with it, does so here.
+  const double table = static_cast<double>(out.model.vocab_size) *
+                       static_cast<double>(out.model.hidden_size) /
+                       (static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size));
+  out.parallel.reduce_bucket_size =
+      about(table * static_cast<double>(p.reduce_bucket_size), 1, p.reduce_bucket_size);
   const int64_t chunks = int64_t{p.pipeline} * p.virtual_stages;
   const int64_t left = m.num_hidden_layers % chunks;
   out.model.num_hidden_layers = left ? chunks + left : std::min(m.num_hidden_layers, 2 * chunks);
@@ -77,7 +83,10 @@ RunConfig on_one_rank(const RunConfig& job) {
   RunConfig one = job;
   one.parallel = {};
   one.parallel.tensor = one.parallel.pipeline = one.parallel.data = 1;
-  one.training.micro_batch_size = one.training.global_batch_size;
+  // Cut otherwise than the job's batch, as what is computed may depend on there being one micro-batch.
+  const int64_t all = one.training.global_batch_size;
+  const bool once = all == job.training.micro_batch_size * job.parallel.data;
+  one.training.micro_batch_size = !once ? all : all % 2 == 0 ? all / 2 : 1;
   one.training.recompute = "none";
   one.training.partition_activations = false;
   return one;

@@ -22,6 +22,7 @@ Stage::Stage(Context& context, std::vector<Chunk> chunks, const ActivationShape&
     slot_bytes = std::max(slot_bytes, chunk.slot().bytes());
   }
   const int count = std::max(training_.slots.count, evaluation_.slots.count);
+  check(!lends_ || count == 1, "{} micro-batches at a time share lent memory", count);
   for (int i = 0; i < count; ++i)
     slot_index_.push_back(
         slots_.declare(fmt::format("slot {}", i), {static_cast<int64_t>(slot_bytes)}, DType::u8));

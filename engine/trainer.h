@@ -131,9 +131,11 @@ class Trainer {
   int under_way() const { return static_cast<int>(flights_.size()); }
   /// See StepGraph::news().
   std::string graph_news() { return graph_->news(); }
-  /// Adds the loaded batch's token losses, of all ranks, to `sum`; nothing else changes. Collective.
+  /// Adds the loaded batch's token losses, of all ranks, to `sum`; of what lasts from step to step nothing
+  /// changes, but the gradients of the step before are lost. Collective.
   void evaluate(ExactSum& sum);
-  /// The gradients of the last step before clipping: own slices of the mean over the global batch.
+  /// The gradients of the last step before clipping: own slices of the mean over the global batch, until the
+  /// next step or evaluation.
   Optimizer& optimizer() { return *optimizer_; }
   ParamStore& params() { return params_; }
   Stage& stage() { return *stage_; }

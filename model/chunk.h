@@ -50,7 +50,8 @@ class Chunk {
   Tensor input_of(Pass& pass, size_t module, Scratch::Frame& frame) const;
   /// `pass` with the memory of a module that replays: of the frame.
   Pass with_workspace(const Pass& pass, size_t module, Scratch::Frame& frame) const;
-  /// A module has added its gradient of this micro-batch; of the last one pass.gradients_done is told.
+  /// A module of those that declare() has told of has added its gradient of this micro-batch; of the last one
+  /// pass.gradients_done is told.
   void done(const Pass& pass, size_t module) const;
 
   std::vector<std::unique_ptr<Module>> modules_;

@@ -240,8 +240,9 @@ void ParamStore::find_ends() {
   std::vector<Group*> in_order;
   for (Group& g : groups_)
     if (!is_apart(g)) in_order.push_back(&g);
-  std::sort(in_order.begin(), in_order.end(),
-            [](const Group* a, const Group* b) { return a->offset < b->offset; });
+  std::sort(in_order.begin(), in_order.end(), [](const Group* a, const Group* b) {
+    return std::pair(a->offset, a->first) < std::pair(b->offset, b->first);
+  });
   int64_t end = elements_;
   for (auto g = in_order.rbegin(); g != in_order.rend(); ++g) end = ((*g)->end = end, (*g)->offset);
 }
@@ -270,8 +271,10 @@ std::pair<size_t, size_t> ParamStore::lendable(int entry) const {
     end = begins.offset;
   }
   int64_t begin = 0;
+  // The product's group has the table's place, and clears it with the padding.
   for (const Group& g : groups_)
-    if (is_apart(g)) begin = g.offset + g.shape.numel();
+    if (apart_ >= 0 && g.offset == groups_[static_cast<size_t>(apart_)].offset)
+      begin = std::max(begin, g.end);
   return {static_cast<size_t>(begin) * sizeof(float), static_cast<size_t>(end) * sizeof(float)};
 }
 

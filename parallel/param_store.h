@@ -124,8 +124,8 @@ class ParamStore {
   /// The gradients of the entries [first, end) are complete: clears those that nobody has asked for.
   void settle_grads(int first, int end);
   /// Bytes [begin, end) of grads() that a step whose modules ask for their gradients from the last declared
-  /// to the first leaves alone until it comes to the entries before `entry`: theirs, without a tied table's,
-  /// to which the head's products come first.
+  /// to the first leaves alone until it comes to the entries before `entry`: theirs, without a tied table's
+  /// and the padding behind it, to which the head's products come first. After commit().
   std::pair<size_t, size_t> lendable(int entry) const;
 
  private:

@@ -195,6 +195,19 @@ TEST_F(ForeignAhead, ThreadRanksSkipAsIfTheHostHadWaited) {
   EXPECT_EQ(expect_alike(job, batches_of(job, {1, 4, 8})).skipped.total, 3);
 }
 
+// Activations in the gradients' memory: a step that is computed again, or once more behind one that was not
+// finite, finds there what the step after it has left.
+TEST_F(ForeignAhead, StepsOfOneMicroBatchHaveTheCpusBits) {
+  RunConfig job = small_job("cuda");
+  job.training.micro_batch_size = job.training.global_batch_size;
+  EXPECT_GT(plan_rank(job, 0).lent_bytes, 0U);
+  EXPECT_EQ(expect_alike(job, batches_of(job, {3, 6, 7})).skipped.total, 3);
+  job.training.micro_batch_size /= 2;
+  job.parallel.pipeline = job.parallel.data = 2;
+  EXPECT_GT(plan_rank(job, 0).lent_bytes, 0U);
+  EXPECT_EQ(expect_alike(job, batches_of(job, {1, 4, 8})).skipped.total, 3);
+}
+
 // The step after the one that ends the job was enqueued and is applied by nobody.
 TEST_F(ForeignAhead, AStepThatEndsTheJobIsTheLastToBeSeenInTheWeights) {
   RunConfig job = small_job("cuda");
@@ -296,11 +309,13 @@ class EmulatedGraph : public ::testing::Test {
   }
 };
 
-// Dropout, clipping, the schedule of learning rates, two micro-batches, skipped steps, before and after the
-// capture, and an evaluation in between.
+// Dropout, clipping, the schedule of learning rates, two micro-batches and one, skipped steps, before and
+// after the capture, and an evaluation in between.
 TEST_F(EmulatedGraph, AReplayedStepHasTheBitsOfAnEnqueuedOne) {
-  for (const char* precision : {"fp32", "bf16"}) {
-    const RunConfig off = job("off", precision), on = job("on", precision);
+  for (const auto& [precision, sequences] : {std::pair{"fp32", 1}, {"bf16", 1}, {"fp32", 2}}) {
+    RunConfig off = job("off", precision), on = job("on", precision);
+    off.training.micro_batch_size = on.training.micro_batch_size = sequences;
+    EXPECT_EQ(plan_rank(on, 0).lent_bytes > 0, sequences == 2);
     const Batches batches = batches_of(off, {2, 6});
     const Prepare evaluate = [](Trainer& trainer, int64_t step) {
       ExactSum loss;

@@ -121,6 +121,19 @@ void expect_tied_by_slot() {
   expect_identical(train(job, batches), train(on_grid(job, 1, 2, 1), batches), "tied, by slot");
 }
 
+// A step of one micro-batch, whose activations lie in the gradients' memory, has the bits of one under zb-h1,
+// whose activations have their own.
+void expect_lent_memory_changes_no_bit(RunConfig job) {
+  job.training.micro_batch_size = job.training.global_batch_size / job.parallel.data;
+  expect_as_on_the_cpu(job);
+  RunConfig own = on_cuda(job);
+  own.parallel.schedule = "zb-h1";
+  EXPECT_GT(plan_rank(on_cuda(job), 0).lent_bytes, 0U);
+  EXPECT_EQ(plan_rank(own, 0).lent_bytes, 0U);
+  const Batches batches = random_batches(job, job.training.steps, 8);
+  expect_identical(train(on_cuda(job), batches), train(own, batches), "lent memory");
+}
+
 /// The emulated library stands behind training.device: cuda.
 class EmulatedTraining : public ::testing::Test {
  protected:
@@ -151,6 +164,11 @@ class CudaTraining : public ::testing::Test {
 
 TEST_F(EmulatedTraining, GPT2OnOneRank) {
   expect_as_on_the_cpu(small_job("gpt2"));
+}
+
+TEST_F(EmulatedTraining, OneMicroBatch) {
+  expect_lent_memory_changes_no_bit(small_job("gpt2"));
+  expect_lent_memory_changes_no_bit(on_grid(small_job("llama"), 1, 2, 2));
 }
 
 TEST_F(EmulatedTraining, LlamaOnEightThreadRanks) {
@@ -198,6 +216,11 @@ TEST_F(EmulatedTraining, TiedTableLargerThanAStep) {
 
 TEST_F(CudaTraining, GPT2OnOneRank) {
   expect_as_on_the_cpu(small_job("gpt2"));
+}
+
+TEST_F(CudaTraining, OneMicroBatch) {
+  expect_lent_memory_changes_no_bit(small_job("gpt2"));
+  expect_lent_memory_changes_no_bit(on_grid(small_job("llama"), 1, 2, 2));
 }
 
 TEST_F(CudaTraining, LlamaOnEightThreadRanks) {

@@ -42,8 +42,14 @@ MatrixRow base_of(MatrixRow row) {
   return row;
 }
 
-MatrixRow one_rank(const MatrixRow& row) {
-  return with(with(with(base_of(row), "tensor", "1"), "sequence_parallel", "false"), "data", "1");
+MatrixRow one_rank(MatrixRow row) {
+  row = base_of(std::move(row));
+  for (const auto& [axis, value] : {std::pair{"tensor", "1"},
+                                    {"sequence_parallel", "false"},
+                                    {"data", "1"},
+                                    {"micro_batches", "several"}})
+    row = with(std::move(row), axis, value);
+  return row;
 }
 
 std::string name_of(const MatrixRow& row) {
@@ -94,13 +100,14 @@ std::string table() {
 Each row is a job that is trained for 20 steps, of GPT-2 and of LLaMA ({} layers, dropout, an odd vocabulary), on the row's
 grid. Its first-step gradients and its losses must be those of one rank in its precision within 1e-5 (bf16: gradients 0.1,
 losses 5e-3); all its losses, norms, weights and moments must have the bits of the same tensor, sequence_parallel and data
-degree and precision without pipeline, recomputation and overlap, under `1f1b` and ZeRO 1; and its memory must be the planned
-one, to the byte.
+degree, precision and micro-batches without pipeline, recomputation and overlap, under `1f1b` and ZeRO 1; and its memory must
+be the planned one, to the byte.
 
 Of the {} legal combinations of these values the {} rows meet each of the {} legal pairs of values at least once; "in
-parts" is `training.partition_activations`. `make test` runs the first {} rows ({} pairs, every value), odd ones of GPT-2
-and even ones of LLaMA; `make test-full` runs all rows of both. The list and this page are made by
-`tests/engine/matrix_test.cpp`, which fails when they differ.
+parts" is `training.partition_activations`; `several` micro-batches are of one sequence each, `one` is of all sequences of a
+data rank. `make test` runs the first {} rows ({} pairs, every value), odd ones of GPT-2 and even ones
+of LLaMA; `make test-full` runs all rows of both. The list and this page are made by `tests/engine/matrix_test.cpp`, which
+fails when they differ.
 
 |)",
       matrix_job(rows[0], Architecture::gpt2).model.num_hidden_layers, legal_rows().size(), rows.size(), all,

@@ -82,6 +82,16 @@ TEST_P(NoiseTest, IsThatOfTheRanksGradientsAndDependsOnNoOtherCut) {
       EXPECT_EQ(again[s].norm_squared, measured[s].norm_squared);
     }
   }
+  // One micro-batch, whose activations lie in the gradients' memory but for zb-h1.
+  RunConfig lent = base, own = base;
+  lent.training.micro_batch_size = own.training.micro_batch_size = 4;
+  own.parallel.schedule = "zb-h1";
+  const auto of_lent = measure(lent, batches), of_own = measure(own, batches);
+  expect_near(of_lent[0], truth, "one micro-batch");
+  for (size_t s = 0; s < of_own.size(); ++s) {
+    EXPECT_EQ(of_lent[s].trace, of_own[s].trace);
+    EXPECT_EQ(of_lent[s].norm_squared, of_own[s].norm_squared);
+  }
   RunConfig cut = job(GetParam(), 3, 1, data);  // llama: one key-value head in three copies
   expect_near(measure(cut, batches)[0], truth, "three tensor ranks");
   cut.parallel.sequence_parallel = true;

@@ -284,6 +284,30 @@ TEST(Nonfinite, SkippedStepsAreAsIfTheyHadNotBeen) {
   }
 }
 
+// In a step of one micro-batch activations lie in the gradients' memory, also when the search for the cause
+// computes it again; under zb-h1 they have their own.
+TEST(Nonfinite, OneMicroBatchIsSearchedAndSkippedLikeSeveral) {
+  RunConfig config = job(2, 1, 2);
+  config.training.micro_batch_size = 6;
+  const Batches batches = random_batches(config, 4, 4);
+  for (const char* then : {"skip", "stop"}) {
+    config.training.on_nonfinite = then;
+    std::vector<Course> courses;
+    for (const char* schedule : {"1f1b", "zb-h1"}) {
+      config.parallel.schedule = schedule;
+      EXPECT_EQ(plan_rank(config, 0).lent_bytes > 0, schedule == std::string("1f1b"));
+      Spoil spoil{.rank = 3, .steps = {2}};
+      courses.push_back(run(config, batches, std::ref(spoil)));
+    }
+    EXPECT_TRUE(courses[0].untouched);
+    EXPECT_EQ(courses[0].reports.size(), then == std::string("skip") ? 1U : 0U);
+    EXPECT_EQ(courses[0].reports, courses[1].reports);
+    EXPECT_EQ(courses[0].stops, courses[1].stops);
+    EXPECT_EQ(courses[0].record.losses, courses[1].record.losses);
+    EXPECT_TRUE(courses[0].record.weights == courses[1].record.weights);
+  }
+}
+
 TEST(Nonfinite, SkippingHasALimitInARow) {
   RunConfig config = job(1, 1, 2);
   config.training.on_nonfinite = "skip";

@@ -105,10 +105,11 @@ TEST(ParamStore, SideBySideParametersAreOneTensor) {
 struct TiedTable {
   std::unique_ptr<Device> device = make_cpu_device(1);
   Grid grid{{{"tp", 1}}};
-  ParamStore params{grid, 0, *device};
+  ParamStore params;
   int lookups, between, products;
 
-  TiedTable() {
+  explicit TiedTable(int zero_shards = 1, int64_t bucket_elements = ParamStore::usual_bucket)
+      : params(grid, 0, *device, zero_shards, bucket_elements) {
     ParamSpec table{"table", {6, 4}, {{0, "tp", 0}}, normal(1), true};
     lookups = params.declare({table}, ParamStore::GradKind::lookups);
     between = params.declare({{"between", {3}, {}, {}}});
@@ -169,6 +170,57 @@ TEST(ParamStore, GradientsAreClearedWhenTheyAreAskedFor) {
     EXPECT_EQ(params.grad_sum(tied.products).beta, 1);
     expect_cleared_from(24);
   }
+}
+
+TEST(ParamStore, SettlingClearsWhatNobodyHasAskedFor) {
+  TiedTable tied;
+  ParamStore& params = tied.params;
+  params.commit(true, 5);
+  std::fill_n(params.grads().f32(), params.elements(), 7.0F);
+  params.zero_grads();
+  params.grad_sum(tied.products).into.f32()[0] = 5;  // asked for, and written
+  params.settle_grads(2, 3);
+  EXPECT_EQ(params.grads().f32()[0], 5);
+  EXPECT_EQ(params.grads().f32()[32], 7) << "entry 1 is not among [2, 3)";
+  params.settle_grads(1, 2);
+  for (int64_t i = 32; i < params.elements(); ++i) EXPECT_EQ(params.grads().f32()[i], 0) << i;
+  params.grads().f32()[32] = 5;
+  params.settle_grads(0, 3);
+  EXPECT_EQ(params.grads().f32()[32], 5) << "cleared once more";
+  EXPECT_EQ(params.grads().f32()[0], 5);
+}
+
+// What is lent begins behind all that the head's product clears, and ends where the entry's gradient begins.
+TEST(ParamStore, LendsWhatTheModulesBeforeAnEntryWriteLater) {
+  for (const int zero_shards : {1, 3, 8})
+    for (const int64_t bucket : {int64_t{1}, ParamStore::usual_bucket}) {
+      TiedTable tied(zero_shards, bucket);
+      ParamStore& params = tied.params;
+      params.commit(true, 5);
+      std::fill_n(params.grads().f32(), params.elements(), 7.0F);
+      params.zero_grads();
+      const auto [begin, end] = params.lendable(1);
+      const auto [all, last] = params.lendable(static_cast<int>(params.entries().size()));
+      EXPECT_EQ(begin, all);
+      EXPECT_LE(begin, end);
+      EXPECT_EQ(end, static_cast<size_t>(params.entries()[1].offset) * sizeof(float));
+      EXPECT_EQ(last, static_cast<size_t>(params.elements()) * sizeof(float));
+      params.grad_sum(tied.products);
+      for (size_t i = begin / sizeof(float); i < last / sizeof(float); ++i)
+        EXPECT_EQ(params.grads().f32()[i], 7) << i << ", " << zero_shards << " shards, buckets of " << bucket;
+    }
+}
+
+TEST(ParamStore, WithoutATiedTableLendsFromTheBeginning) {
+  const Grid grid({{"tp", 1}});
+  const auto device = make_cpu_device(1);
+  ParamStore params(grid, 0, *device);
+  params.declare({{"a", {3, 4}}});
+  params.declare({{"b", {5}}});
+  params.commit();
+  EXPECT_EQ(params.lendable(0), (std::pair<size_t, size_t>(0, 0)));
+  EXPECT_EQ(params.lendable(1), (std::pair<size_t, size_t>(0, 64)));
+  EXPECT_EQ(params.lendable(2), (std::pair<size_t, size_t>(0, 128)));
 }
 
 TEST(ParamStore, WhatIsTiedIsLookedUpFirst) {

@@ -19,11 +19,12 @@ struct MatrixAxis {
 
 inline const std::vector<MatrixAxis>& matrix_axes() {
   static const std::vector<MatrixAxis> axes{
-      {"tensor", {"1", "2", "4"}},     {"sequence_parallel", {"false", "true"}},
-      {"pipeline", {"1", "2", "3"}},   {"schedule", {"gpipe", "1f1b", "interleaved", "zb-h1"}},
-      {"virtual_stages", {"1", "2"}},  {"data", {"1", "2"}},
-      {"zero_stage", {"0", "1"}},      {"recompute", {"none", "selective", "full", "full, in parts"}},
-      {"precision", {"fp32", "bf16"}}, {"overlap_comm", {"false", "true"}}};
+      {"tensor", {"1", "2", "4"}},          {"sequence_parallel", {"false", "true"}},
+      {"pipeline", {"1", "2", "3"}},        {"schedule", {"gpipe", "1f1b", "interleaved", "zb-h1"}},
+      {"virtual_stages", {"1", "2"}},       {"data", {"1", "2"}},
+      {"zero_stage", {"0", "1"}},           {"recompute", {"none", "selective", "full", "full, in parts"}},
+      {"precision", {"fp32", "bf16"}},      {"overlap_comm", {"false", "true"}},
+      {"micro_batches", {"several", "one"}}};
   return axes;
 }
 
@@ -72,6 +73,8 @@ inline RunConfig matrix_job(const MatrixRow& row, Architecture architecture) {
   c.training.partition_activations = value("recompute") == "full, in parts";
   c.training.precision = value("precision");
   c.parallel.overlap_comm = value("overlap_comm") == "true";
+  if (value("micro_batches") == "one")
+    c.training.micro_batch_size = c.training.global_batch_size / c.parallel.data;
   c.parallel.reduce_bucket_size = 2000;  // a few buckets per stage
   return c;
 }
