@@ -17,7 +17,7 @@ namespace {
 struct Avx2 {
   using Vector = __m256;
   static constexpr int lanes = 8, rows = 6, vectors = 2, square = 8, pair = 1;  // 12 of 16 registers hold C
-  static constexpr bool streams = true;
+  static constexpr bool streams = true, packs_within = false;
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }

@@ -13,7 +13,7 @@ namespace {
 struct Avx512 {
   using Vector = __m512;
   static constexpr int lanes = 16, rows = 8, vectors = 2, square = 8, pair = 1;  // 16 of 32 registers hold C
-  static constexpr bool streams = true;
+  static constexpr bool streams = true, packs_within = true;
   static Vector zero() { return _mm512_setzero_ps(); }
   static Vector load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Vector v) { _mm512_storeu_ps(p, v); }

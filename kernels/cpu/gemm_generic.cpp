@@ -8,7 +8,7 @@ namespace {
 struct Generic {
   typedef float Vector __attribute__((vector_size(16)));
   static constexpr int lanes = 4, rows = 4, vectors = 2, square = 4, pair = 1;
-  static constexpr bool streams = false;
+  static constexpr bool streams = false, packs_within = true;
   static Vector zero() { return Vector{0, 0, 0, 0}; }
   static Vector load(const float* p) {
     Vector v;

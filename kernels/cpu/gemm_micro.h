@@ -11,9 +11,11 @@
 // matrix multiplication" (2008): a depth of at most gemm_max_depth of K at a time, op(B) packed into panels
 // of as many columns as the registers hold, and a micro-kernel that keeps Isa::rows x Isa::columns of C in
 // registers. A panel is multiplied with all rows of the tile, and meanwhile the next one is packed, or its
-// memory fetched: that is up to a fifth of the work where rows are few, and most of it is waiting. Isa::rows
-// is less than the registers would hold: it leaves some for the packing, and rows whose distance is a
-// multiple of 4096 bytes, which lie in one set of the first cache, do not evict each other.
+// memory fetched: that is up to a fifth of the work where rows are few, and most of it is waiting. With
+// Isa::packs_within the micro-kernel does that, and Isa::rows is less than the registers would hold: it
+// leaves some for the packing; without, it is done between two calls. At most eight rows at a time: where
+// their distance is a multiple of 4096 bytes, they lie in one set of the first cache, and more would evict
+// each other.
 //
 // What is packed are units of 32 bits: a float (bf16 is converted on the way), or, where the instruction set
 // multiplies bf16, a pair of them with ascending k.
@@ -23,8 +25,8 @@
 //
 // Isa supplies: Vector, lanes, rows, vectors (per row), zero(), load(), store(), broadcast(), multiply_add(),
 // add(), pair (the elements of a unit, 1 or 2), transpose(), which writes `square` rows of `square` units
-// transposed, and streams: whether there are stream(), which stores an aligned vector past the caches, and
-// streamed(), after which other threads that are told to read what was streamed find it.
+// transposed, packs_within, and streams: whether there are stream(), which stores an aligned vector past the
+// caches, and streamed(), after which other threads that are told to read what was streamed find it.
 namespace triax::cpu {
 
 namespace {
@@ -260,7 +262,7 @@ struct GemmPanels {
     const T* from;
     int64_t ld, depth;
     float* to;
-    int64_t steps, at = 0, every = 0;
+    int64_t steps, at = 0, every = 0, each = 0;
 
     NextPanel(const Gemm& op, int64_t k0, int64_t depth, int64_t column, float* to)
         : from(op.b.as<T>() + (transposed ? column * op.ldb + k0 : k0 * op.ldb + column)),
@@ -268,9 +270,10 @@ struct GemmPanels {
           depth(depth),
           to(to),
           steps(transposed ? nr / 2 * (depth / line) : depth / pair) {}
-    /// Shares the steps out to `calls` of micro(), of `units` of depth each.
+    /// Shares the steps out to `calls` of micro(), of `units` of depth each: `each` of them for a call.
     void spread(int64_t calls, int64_t units) {
-      every = std::max<int64_t>(2, units / std::max<int64_t>(1, (steps + calls - 1) / calls) / 2 * 2);
+      each = std::max<int64_t>(1, (steps + calls - 1) / calls);
+      every = std::max<int64_t>(2, units / each / 2 * 2);
     }
     [[gnu::always_inline]] void step() {
       if (at >= steps) return;
@@ -293,18 +296,32 @@ struct GemmPanels {
     }
   };
 
+  /// Rows of a tile from `i` on, as many as micro() takes, times one panel.
+  template <class Meanwhile>
+  static void multiply_rows(int64_t depth, int64_t i, int64_t rows, const Rows& a, const float* panel,
+                            float* c, int64_t ldc, int64_t columns, Update update, Meanwhile& meanwhile) {
+    const int64_t height = std::min<int64_t>(mr, rows - i);
+    if (a.panels)
+      micro_rows<true, Meanwhile>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel,
+                                  c + i * ldc, ldc, columns, update, meanwhile);
+    else
+      micro_rows<false, Meanwhile>(height, units(depth), a.at + i * a.ld, a.ld, panel, c + i * ldc, ldc,
+                                   columns, update, meanwhile);
+  }
+
   /// All rows of a tile times one panel.
   template <class Meanwhile>
   static void multiply_panel(int64_t depth, int64_t rows, const Rows& a, const float* panel, float* c,
                              int64_t ldc, int64_t columns, Update update, Meanwhile& meanwhile) {
-    for (int64_t i = 0; i < rows; i += mr) {
-      const int64_t height = std::min<int64_t>(mr, rows - i);
-      if (a.panels)
-        micro_rows<true, Meanwhile>(height, units(depth), a.at + i * units(depth), int64_t{0}, panel,
-                                    c + i * ldc, ldc, columns, update, meanwhile);
-      else
-        micro_rows<false, Meanwhile>(height, units(depth), a.at + i * a.ld, a.ld, panel, c + i * ldc, ldc,
-                                     columns, update, meanwhile);
+    if constexpr (!Isa::packs_within && !std::is_same_v<Meanwhile, Nothing>) {
+      Nothing nothing;
+      for (int64_t i = 0; i < rows; i += mr) {
+        for (int64_t s = 0; s < meanwhile.each; ++s) meanwhile.step();
+        multiply_rows(depth, i, rows, a, panel, c, ldc, columns, update, nothing);
+      }
+    } else {
+      for (int64_t i = 0; i < rows; i += mr)
+        multiply_rows(depth, i, rows, a, panel, c, ldc, columns, update, meanwhile);
     }
   }
 

@@ -4,13 +4,10 @@
 #include <cstring>
 #include <mutex>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "core/bf16.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/multiversion.h"
+#include "kernels/cpu/squares.h"
 #include "kernels/cpu/tasks.h"
 
 namespace triax::cpu {
@@ -21,14 +18,8 @@ constexpr int64_t kGrain = 1 << 16;     // elements of a task
 constexpr int64_t kSumGrain = 1 << 18;  // most elements of a task that sums squares
 constexpr int64_t kBlock = 2048;        // elements of one exact block sum
 constexpr int kBlockBits = 11;          // log2 of kBlock
-constexpr int64_t kAhead = 4 * kBlock;  // how far memory is asked for: its time under that of the arithmetic
 constexpr uint32_t kInfinity = 0x7f800000;
 
-/// Of |x| as bits, which order like the values, an infinity or NaN above all: the largest, and the smallest
-/// that is not zero, less one.
-struct Magnitudes {
-  uint32_t largest = 0, below_smallest = ~uint32_t{0};
-};
 TRIAX_MULTIVERSION Magnitudes magnitudes(const float* x, int64_t n) {
   uint32_t largest = 0, below_smallest = ~uint32_t{0};
 #pragma omp simd reduction(max : largest) reduction(min : below_smallest)
@@ -46,7 +37,6 @@ constexpr int lanes = 8;
 typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
 typedef double Doubles __attribute__((vector_size(lanes * sizeof(double))));
 typedef uint64_t Bits __attribute__((vector_size(lanes * sizeof(uint64_t))));
-typedef uint32_t Words __attribute__((vector_size(2 * lanes * sizeof(uint32_t))));
 
 /// Hands f the values, eight at a time, the last ones with zeros behind them.
 template <class F>
@@ -54,7 +44,7 @@ TRIAX_INLINE void for_each_eight(const float* x, int64_t n, const F& f) {
   Floats values;
   for (; n >= lanes; n -= lanes, x += lanes) {
     std::memcpy(&values, x, sizeof values);
-    __builtin_prefetch(x + kAhead);
+    __builtin_prefetch(x + squares_ahead);
     f(__builtin_convertvector(values, Doubles));
   }
   values = Floats{};
@@ -67,13 +57,6 @@ TRIAX_INLINE double sum_of(const Doubles& x) {
   for (int lane = 0; lane < lanes; ++lane) sum += x[lane];
   return sum;
 }
-
-/// The parts of a block's squares: their sum is that of `parts` exactly when there is no rest.
-template <int windows>
-struct BlockSum {
-  double parts[windows];
-  bool rest;
-};
 
 // A square of a float is exact in double. Adding and subtracting 1.5 * 2^e rounds to a multiple of 2^(e -
 // 52); what is rounded off is exact too. Windows of bits below 2^top, an upper bound of each square, are so
@@ -98,47 +81,6 @@ TRIAX_MULTIVERSION BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, doub
       });
   return {{sum_of(high), sum_of(low)}, false};
 }
-
-#if defined(__x86_64__)
-constexpr int64_t avx512_step = 4 * lanes;
-/// The same of a multiple of `avx512_step` values: in four chains, because an addition waits for the one
-/// before, and with a conversion of which GCC 12 makes four instructions above. The shift itself takes up the
-/// high parts, which do not carry it to the next power of two: it goes on rounding alike. Meanwhile the
-/// magnitudes of as many values at `next` are found, in what the additions leave of the processor.
-[[gnu::target("avx512f")]] BlockSum<2> sum_of_like_sizes_avx512(const float* x, int64_t n, double first_shift,
-                                                                const float* next, Magnitudes& of_next) {
-  constexpr int chains = 4;
-  const Doubles shift = first_shift - Doubles{};
-  Doubles high[chains], low[chains];
-  for (int c = 0; c < chains; ++c) high[c] = shift, low[c] = Doubles{};
-  Words largest{}, below_smallest = ~Words{};
-  for (int64_t i = 0; i < n; i += avx512_step) {
-    __builtin_prefetch(next + kAhead + i);
-    __builtin_prefetch(next + kAhead + i + avx512_step / 2);
-#pragma GCC unroll 4
-    for (int c = 0; c < chains; ++c) {
-      const Doubles wide = _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(x + i + c * lanes)), before = high[c];
-      high[c] += wide * wide;
-      low[c] += wide * wide - (high[c] - before);
-    }
-#pragma GCC unroll 2
-    for (int64_t j = i; j < i + avx512_step; j += 2 * lanes) {
-      Words bits;
-      std::memcpy(&bits, next + j, sizeof bits);
-      bits &= 0x7fffffff;
-      largest = largest > bits ? largest : bits;
-      below_smallest = below_smallest < bits - 1 ? below_smallest : bits - 1;
-    }
-  }
-  for (int lane = 0; lane < 2 * lanes; ++lane) {
-    of_next.largest = std::max(of_next.largest, largest[lane]);
-    of_next.below_smallest = std::min(of_next.below_smallest, below_smallest[lane]);
-  }
-  const Doubles all_high = (high[0] - shift) + (high[1] - shift) + ((high[2] - shift) + (high[3] - shift));
-  return {{sum_of(all_high), sum_of(low[0] + low[1] + (low[2] + low[3]))}, false};
-}
-const bool has_avx512 = __builtin_cpu_supports("avx512f");
-#endif
 
 /// Of others: five windows hold all squares that 2^-64 of the largest value has.
 TRIAX_MULTIVERSION BlockSum<5> sum_five_windows(const float* x, int64_t n, const double* shifts) {
@@ -183,6 +125,14 @@ int exponent_of(uint32_t bits) {
   return bits >> 23 ? static_cast<int>(bits >> 23) - 127 : -149;
 }
 
+const SquaresKernel* const kernel = [] {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return &squares_avx512();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &squares_avx2();
+#endif
+  return static_cast<const SquaresKernel*>(nullptr);
+}();
+
 /// Adds the squares of [x, x + n), exactly, whose magnitudes are `own`; of the block that follows, of
 /// `next_n` <= kBlock values, which may be none, it returns the magnitudes.
 Magnitudes add_squares(const float* x, int64_t n, const Magnitudes& own, int64_t next_n, ExactSum& sum) {
@@ -193,16 +143,14 @@ Magnitudes add_squares(const float* x, int64_t n, const Magnitudes& own, int64_t
               bottom = 2 * exponent_of(own.below_smallest + 1);
     const auto shift = [&](int window) { return shift_of(top - (window + 1) * kWindow + 52); };
     if (top - bottom <= kSpread) {
-#if defined(__x86_64__)
-      if (has_avx512) {
+      if (kernel) {
         Magnitudes of_next;
-        const int64_t whole = n / avx512_step * avx512_step;
+        const int64_t whole = n / kernel->step * kernel->step;
         const bool same = next_n == whole;  // else the magnitudes of x, which may be read, are of no use
-        add_block(sum_of_like_sizes_avx512(x, whole, shift(0), same ? next : x, of_next), sum);
+        add_block(kernel->sum_of_like_sizes(x, whole, shift(0), same ? next : x, of_next), sum);
         if (whole < n) add_block(sum_of_like_sizes(x + whole, n - whole, shift(0)), sum);
         return same ? of_next : magnitudes(next, next_n);
       }
-#endif
       add_block(sum_of_like_sizes(x, n, shift(0)), sum);
       return magnitudes(next, next_n);
     }
