@@ -34,6 +34,16 @@ void shrink_heads(ModelConfig& small, const ModelConfig& m, int64_t tensor) {
       about(ratio * static_cast<double>(small.hidden_size), tensor, m.intermediate_size);
 }
 
+// A bucket that is as large beside the vocabulary's table as the job's: the table fills a bucket by itself
+// about where it does there.
+int64_t bucket_beside_table(const RunConfig& small, const RunConfig& job) {
+  const auto table = [](const ModelConfig& m) {
+    return static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size);
+  };
+  const int64_t own = job.parallel.reduce_bucket_size;
+  return about(table(small.model) / table(job.model) * static_cast<double>(own), 1, own);
+}
+
 }  // namespace
 
 RunConfig shrink(const RunConfig& job) {
@@ -47,12 +57,6 @@ RunConfig shrink(const RunConfig& job) {
   // As many rows left over as the job's vocabulary leaves: the last ranks hold padding exactly where they do
   // in the job.
   out.model.vocab_size = std::min(m.vocab_size, 16 * tensor + m.vocab_size % tensor);
-  // A bucket is as large beside the vocabulary's table: what lies in one bucket with it, does so here.
-  const double table = static_cast<double>(out.model.vocab_size) *
-                       static_cast<double>(out.model.hidden_size) /
-                       (static_cast<double>(m.vocab_size) * static_cast<double>(m.hidden_size));
-  out.parallel.reduce_bucket_size =
-      about(table * static_cast<double>(p.reduce_bucket_size), 1, p.reduce_bucket_size);
   const int64_t chunks = int64_t{p.pipeline} * p.virtual_stages;
   const int64_t left = m.num_hidden_layers % chunks;
   out.model.num_hidden_layers = left ? chunks + left : std::min(m.num_hidden_layers, 2 * chunks);
@@ -68,6 +72,9 @@ RunConfig shrink(const RunConfig& job) {
   const int64_t fewer =
       std::min<int64_t>(micro_batches, 2 * p.pipeline + (micro_batches % p.pipeline ? 1 : 0));
   t.global_batch_size = fewer * t.micro_batch_size * p.data;
+  // What lies beside a tied table matters where activations do (ParamStore::lendable). Else the job's own
+  // bucket holds several layers, as it mostly does there; the table shrinks more than they.
+  if (m.tie_word_embeddings && fewer == 1) out.parallel.reduce_bucket_size = bucket_beside_table(out, job);
   t.steps = steps;
   t.threads = 1;
   out.optimizer.lr = std::min(out.optimizer.lr, 3e-3);
@@ -87,6 +94,7 @@ RunConfig on_one_rank(const RunConfig& job) {
   const int64_t all = one.training.global_batch_size;
   const bool once = all == job.training.micro_batch_size * job.parallel.data;
   one.training.micro_batch_size = !once ? all : all % 2 == 0 ? all / 2 : 1;
+  if (once && all == 1) one.parallel.schedule = "zb-h1";  // can't be cut; its activations lie elsewhere
   one.training.recompute = "none";
   one.training.partition_activations = false;
   return one;

@@ -21,7 +21,7 @@ class Chunk {
   void declare(ParamStore& params);
   /// Lays out the slot. With `lender`, whose gradients this chunk alone adds to, once in a step: what a
   /// module keeps lies, as far as there is room, where the gradients of the modules before it will be, which
-  /// nobody writes before its own backward is done.
+  /// nobody writes before its own backward is done (ParamStore::lendable(): not so a tied table's).
   void plan(const ActivationShape& shape, const ParamStore* lender = nullptr);
   const Placement& slot() const { return slot_; }
   bool first() const { return first_; }
@@ -50,8 +50,8 @@ class Chunk {
   Tensor input_of(Pass& pass, size_t module, Scratch::Frame& frame) const;
   /// `pass` with the memory of a module that replays: of the frame.
   Pass with_workspace(const Pass& pass, size_t module, Scratch::Frame& frame) const;
-  /// A module of those that declare() has told of has added its gradient of this micro-batch; of the last one
-  /// pass.gradients_done is told.
+  /// The module, whose entries declare() has noted, has added its gradient of this micro-batch; of the last
+  /// one pass.gradients_done is told.
   void done(const Pass& pass, size_t module) const;
 
   std::vector<std::unique_ptr<Module>> modules_;

@@ -150,7 +150,9 @@ struct ActivationShape {
 /// slot, overlap is the order of two lines, and a stage is a list of modules. The caller owns x, y and their
 /// gradients, [T, H] each ([T/t, H] with sequence parallelism), and hands the same x to all three calls. dx
 /// may lie where dy does: what is read of dy comes before what is written of dx. The model's last module has
-/// no y and no dy: its forward leaves its dx in the memory that it gets for y, which may be x's.
+/// no y and no dy: its forward leaves its dx in the memory that it gets for y, which may be x's. No other
+/// asks for a gradient in its forward, and each asks for its own alone: others' memory may hold activations
+/// (ParamStore::lendable()).
 class Module {
  public:
   virtual ~Module() = default;

@@ -235,7 +235,7 @@ std::optional<ParamStore::LookupsApart> ParamStore::lookups_apart() const {
   return LookupsApart{&entries_[static_cast<size_t>(g.first)], lookups_[0], by_slot_, slot_ids_};
 }
 
-// A group's place reaches up to the next one's.
+// A group's place reaches up to the next one's; of several at one place, all but the last have no elements.
 void ParamStore::find_ends() {
   std::vector<Group*> in_order;
   for (Group& g : groups_)

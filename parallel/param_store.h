@@ -125,7 +125,8 @@ class ParamStore {
   void settle_grads(int first, int end);
   /// Bytes [begin, end) of grads() that a step whose modules ask for their gradients from the last declared
   /// to the first leaves alone until it comes to the entries before `entry`: theirs, without a tied table's
-  /// and the padding behind it, to which the head's products come first. After commit().
+  /// and the padding behind it, to which the head's products come first. Nothing where begin >= end. After
+  /// commit().
   std::pair<size_t, size_t> lendable(int entry) const;
 
  private:

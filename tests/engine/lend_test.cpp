@@ -121,17 +121,17 @@ TEST_P(LendTest, HasEveryBitOfActivationsWithMemoryOfTheirOwn) {
 // closes: what the head clears there in its forward holds no activation. With few tokens a layer's input,
 // which unlike norms' means nobody computes again, comes first in what is lent.
 TEST_P(LendTest, FilledUpBucketsOfATiedTable) {
-  for (const int data : {3, 5, 7})
-    for (const int64_t bucket : {500, 4000}) {
-      RunConfig config = job(GetParam());
-      config.model.tie_word_embeddings = true;
-      config.parallel.data = data;
-      config.parallel.reduce_bucket_size = bucket;
-      config.training.sequence_length = 16;
-      config.training.micro_batch_size = 2;
-      config.training.global_batch_size = 2 * data;
-      expect_every_bit(config, fmt::format("{} data ranks, buckets of {}", data, bucket));
-    }
+  for (const int data : {5, 7}) {
+    RunConfig config = job(GetParam());
+    config.model.tie_word_embeddings = true;
+    config.parallel.data = data;
+    config.parallel.reduce_bucket_size = 500;
+    config.training.sequence_length = 16;
+    config.training.micro_batch_size = 2;
+    config.training.global_batch_size = 2 * data;
+    ASSERT_NE(config.model.vocab_size * config.model.hidden_size % (16 * data), 0);
+    expect_every_bit(config, fmt::format("{} data ranks", data));
+  }
 }
 
 // An evaluation writes over the gradients of the step before it, and the step after it does not see that.
@@ -139,6 +139,7 @@ TEST_P(LendTest, EvaluationsBetweenStepsChangeNothing) {
   RunConfig config = job(GetParam());
   config.parallel.tensor = config.parallel.data = 2;
   config.training.global_batch_size = 8;
+  ASSERT_GT(lent(config), 0U);
   const Batches batches = random_batches(config, 3, 52);
   const auto run = [&](bool evaluates) {
     std::vector<double> seen;

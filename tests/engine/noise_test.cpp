@@ -86,6 +86,8 @@ TEST_P(NoiseTest, IsThatOfTheRanksGradientsAndDependsOnNoOtherCut) {
   RunConfig lent = base, own = base;
   lent.training.micro_batch_size = own.training.micro_batch_size = 4;
   own.parallel.schedule = "zb-h1";
+  EXPECT_GT(plan_rank(lent, 0).lent_bytes, 0U);
+  EXPECT_EQ(plan_rank(own, 0).lent_bytes, 0U);
   const auto of_lent = measure(lent, batches), of_own = measure(own, batches);
   expect_near(of_lent[0], truth, "one micro-batch");
   for (size_t s = 0; s < of_own.size(); ++s) {

@@ -286,7 +286,7 @@ TEST(Nonfinite, SkippedStepsAreAsIfTheyHadNotBeen) {
 
 // In a step of one micro-batch activations lie in the gradients' memory, also when the search for the cause
 // computes it again; under zb-h1 they have their own.
-TEST(Nonfinite, OneMicroBatchIsSearchedAndSkippedLikeSeveral) {
+TEST(Nonfinite, LentMemoryIsSearchedAndSkippedLikeOnesOwn) {
   RunConfig config = job(2, 1, 2);
   config.training.micro_batch_size = 6;
   const Batches batches = random_batches(config, 4, 4);
