@@ -125,7 +125,8 @@ int exponent_of(uint32_t bits) {
   return bits >> 23 ? static_cast<int>(bits >> 23) - 127 : -149;
 }
 
-const SquaresKernel* const kernel = [] {
+/// Of this processor; null where it has neither AVX-512 nor AVX2.
+const SquaresKernel* const squares = [] {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return &squares_avx512();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &squares_avx2();
@@ -143,11 +144,11 @@ Magnitudes add_squares(const float* x, int64_t n, const Magnitudes& own, int64_t
               bottom = 2 * exponent_of(own.below_smallest + 1);
     const auto shift = [&](int window) { return shift_of(top - (window + 1) * kWindow + 52); };
     if (top - bottom <= kSpread) {
-      if (kernel) {
+      if (squares) {
         Magnitudes of_next;
-        const int64_t whole = n / kernel->step * kernel->step;
+        const int64_t whole = n / squares->step * squares->step;
         const bool same = next_n == whole;  // else the magnitudes of x, which may be read, are of no use
-        add_block(kernel->sum_of_like_sizes(x, whole, shift(0), same ? next : x, of_next), sum);
+        add_block(squares->sum_of_like_sizes(x, whole, shift(0), same ? next : x, of_next), sum);
         if (whole < n) add_block(sum_of_like_sizes(x + whole, n - whole, shift(0)), sum);
         return same ? of_next : magnitudes(next, next_n);
       }

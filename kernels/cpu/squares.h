@@ -4,8 +4,8 @@
 
 namespace triax::cpu {
 
-constexpr int64_t squares_ahead =
-    8192;  // elements ahead for which memory is asked: its time under the arithmetic's
+/// So many elements ahead memory is asked for, that it takes its time under the arithmetic's.
+constexpr int64_t squares_ahead = 8192;
 
 /// Of |x| as bits, which order like the values, an infinity or NaN above all: the largest, and the smallest
 /// that is not zero, less one.

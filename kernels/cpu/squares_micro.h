@@ -15,14 +15,16 @@ namespace triax::cpu {
 
 namespace {
 
-/// In four chains, because an addition waits for the one before. The shift itself takes up the high parts,
+constexpr int squares_chains = 4;  // an addition waits for the one before
+
+/// In chains of their own. The shift itself takes up the high parts,
 /// which do not carry it to the next power of two: it goes on rounding alike.
 template <class Isa>
 BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, double first_shift, const float* next,
                               Magnitudes& of_next) {
   using Doubles = typename Isa::Doubles;
   using Words = typename Isa::Words;
-  constexpr int chains = 4, lanes = Isa::lanes, line = 16;
+  constexpr int chains = squares_chains, lanes = Isa::lanes, line = 16;
   constexpr int64_t step = chains * lanes;
   const Doubles shift = first_shift - Doubles{};
   Doubles high[chains], low[chains];
@@ -30,7 +32,7 @@ BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, double first_shift, con
   Words largest{}, below_smallest = ~Words{};
   for (int64_t i = 0; i < n; i += step) {
     for (int64_t l = 0; l < step; l += line) __builtin_prefetch(next + squares_ahead + i + l);
-#pragma GCC unroll 4
+#pragma GCC unroll squares_chains
     for (int c = 0; c < chains; ++c) {
       const Doubles wide = Isa::widen(x + i + c * lanes), before = high[c];
       high[c] += wide * wide;
@@ -57,7 +59,7 @@ BlockSum<2> sum_of_like_sizes(const float* x, int64_t n, double first_shift, con
 }
 
 template <class Isa>
-constexpr SquaresKernel squares_of{4 * Isa::lanes, sum_of_like_sizes<Isa>};
+constexpr SquaresKernel squares_of{squares_chains * Isa::lanes, sum_of_like_sizes<Isa>};
 
 }  // namespace
 

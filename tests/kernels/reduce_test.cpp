@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/squares.h"
 #include "kernels/cpu/tasks.h"
 
 namespace triax {
@@ -71,6 +72,40 @@ TEST(SquaredNorm, IsExact) {
 }
 
 // Gradients have many values that are far smaller than their largest: two sums do not hold them.
+#if defined(__x86_64__)
+// Also the one that squared_norm() would not choose here.
+TEST(SquaredNorm, EachInstructionSetSumsABlockExactlyAndFindsTheSizesOfTheNext) {
+  std::vector<const cpu::SquaresKernel*> kernels;
+  if (__builtin_cpu_supports("avx512f")) kernels.push_back(&cpu::squares_avx512());
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    kernels.push_back(&cpu::squares_avx2());
+  constexpr int64_t n = 2048;
+  std::vector<float> x(2 * n);
+  long double expected = 0;  // of squares in [2^-4, 1), multiples of 2^-50: 61 bits
+  cpu::Magnitudes sizes;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> draw(0.25F, 0.999F);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = i % 3 ? draw(random) : -draw(random);
+    if (i < n) {
+      expected += static_cast<long double>(x[i]) * x[i];
+    } else {
+      const uint32_t bits = std::bit_cast<uint32_t>(std::fabs(x[i]));
+      sizes.largest = std::max(sizes.largest, bits);
+      sizes.below_smallest = std::min(sizes.below_smallest, bits - 1);
+    }
+  }
+  for (const auto* kernel : kernels) {
+    ASSERT_EQ(n % kernel->step, 0);
+    cpu::Magnitudes found;
+    const auto sum = kernel->sum_of_like_sizes(x.data(), n, 0x1.8p11, x.data() + n, found);
+    EXPECT_EQ(static_cast<long double>(sum.parts[0]) + sum.parts[1], expected);
+    EXPECT_EQ(found.largest, sizes.largest);
+    EXPECT_EQ(found.below_smallest, sizes.below_smallest);
+  }
+}
+#endif
+
 TEST(SquaredNorm, IsExactForValuesOfVeryDifferentSize) {
   auto device = make_cpu_device(2);
   for (const float spread : {1.0f, 2.0f, 4.0f, 8.0f, 12.0f, 18.0f})
