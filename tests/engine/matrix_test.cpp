@@ -108,9 +108,9 @@ also under `zb-h1`, where activations never lie in the gradients' memory); and i
 
 Of the {} legal combinations of these values the {} rows meet each of the {} legal pairs of values at least once; "in
 parts" is `training.partition_activations`; `several` micro-batches are of one sequence each, `one` is of all sequences of a
-data rank. `make test` runs the first {} rows ({} pairs, every value), odd ones of GPT-2 and even ones
-of LLaMA; `make test-full` runs all rows of both. The list and this page are made by `tests/engine/matrix_test.cpp`, which
-fails when they differ.
+data rank. `make test` runs the first {} rows ({} pairs, every value), odd ones of GPT-2 and even ones of LLaMA;
+`make test-full` runs all rows of both. The list and this page are made by `tests/engine/matrix_test.cpp`, which fails when
+they differ.
 
 |)",
       matrix_job(rows[0], Architecture::gpt2).model.num_hidden_layers, legal_rows().size(), rows.size(), all,
