@@ -199,13 +199,19 @@ TEST_F(ForeignAhead, ThreadRanksSkipAsIfTheHostHadWaited) {
 // finite, finds there what the step after it has left.
 TEST_F(ForeignAhead, StepsOfOneMicroBatchHaveTheCpusBits) {
   RunConfig job = small_job("cuda");
+  const auto check = [](RunConfig config, const std::set<int64_t>& bad) {
+    EXPECT_GT(plan_rank(config, 0).lent_bytes, 0U);
+    const Course lent = expect_alike(config, batches_of(config, bad));
+    EXPECT_EQ(lent.skipped.total, 3);
+    config.parallel.schedule = "zb-h1";
+    EXPECT_EQ(plan_rank(config, 0).lent_bytes, 0U);
+    expect_same(run(config, batches_of(config, bad), true), lent, "with memory of their own");
+  };
   job.training.micro_batch_size = job.training.global_batch_size;
-  EXPECT_GT(plan_rank(job, 0).lent_bytes, 0U);
-  EXPECT_EQ(expect_alike(job, batches_of(job, {3, 6, 7})).skipped.total, 3);
+  check(job, {3, 6, 7});
   job.training.micro_batch_size /= 2;
   job.parallel.pipeline = job.parallel.data = 2;
-  EXPECT_GT(plan_rank(job, 0).lent_bytes, 0U);
-  EXPECT_EQ(expect_alike(job, batches_of(job, {1, 4, 8})).skipped.total, 3);
+  check(job, {1, 4, 8});
 }
 
 // The step after the one that ends the job was enqueued and is applied by nobody.
@@ -323,6 +329,11 @@ TEST_F(EmulatedGraph, AReplayedStepHasTheBitsOfAnEnqueuedOne) {
     };
     const Course usual = run(off, batches, false, evaluate);
     EXPECT_EQ(usual.skipped.total, 2);
+    if (sequences == 2) {
+      RunConfig own = off;
+      own.parallel.schedule = "zb-h1";
+      expect_same(run(own, batches, false, evaluate), usual, "activations with memory of their own");
+    }
     expect_same(run(on, batches, false, evaluate), usual, "waiting for each step");
     expect_same(run(on, batches, true), usual, "ahead");
     EXPECT_EQ(run(on, batches, true).news.count("steps are launched as a CUDA graph from now on"), 1U);
